@@ -4,8 +4,7 @@ from typing import Final
 
 from docs_build.markdown import cell, code, page, table
 from loadtest.protocols.address import SCHEMES
-from loadtest.protocols.built_in import BUILT_IN
-from loadtest.protocols.description import METRIC_OF, Description
+from loadtest.protocols.built_in import BUILT_IN, METRIC_OF, Description
 from telemetry.model.metrics import DEFINITIONS
 
 INTRODUCTION: Final = """
@@ -29,7 +28,7 @@ STAGES: Final = "Each stage has a metric that cannot be without it:"
 
 def protocols_page() -> str:
     """Return the page with every protocol of this package, and how an address is assigned to one."""
-    described = [row.description for _, row in sorted(BUILT_IN.items())]
+    described = [row for _, row in sorted(BUILT_IN.items())]
     patterns = [(code(hint), code(each.name)) for each in described for hint in each.url_hints]
     stages = [(cell(stage), code(metric), cell(DEFINITIONS[metric].definition)) for stage, metric in METRIC_OF.items()]
     return page(

@@ -20,19 +20,22 @@ from loadtest.conversation.exchange import (
 )
 from loadtest.conversation.hearing import Hearing
 from loadtest.conversation.outcome import Judgment, judge_complete, reason_of_cut
-from loadtest.conversation.overlapping_speech import (
-    InterruptedExchange,
-    SpeechIntoReply,
-    note_service_report,
-    speech_into_reply,
-)
-from loadtest.conversation.plan import CallPlan
+from loadtest.conversation.plan import CallPlan, TurnQueue
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import TRANSITIONS, Input, PlanState, State, next_state
 from loadtest.conversation.timeline import QUESTION_KINDS, REPLY_KINDS, Reply, Timeline
-from loadtest.conversation.turn_queue import TurnQueue
-from loadtest.conversation.waiting import Wait, give_up, goes_on_at, over_since, wait_of
+from loadtest.conversation.waiting import (
+    InterruptedExchange,
+    SpeechIntoReply,
+    Wait,
+    give_up,
+    goes_on_at,
+    note_service_report,
+    over_since,
+    speech_into_reply,
+    wait_of,
+)
 from loadtest.conversation.wire import EVERY_EVENT, WireTraits
 from loadtest.protocols.base import EventKind, Failure, VoiceEvent
 
@@ -64,7 +67,6 @@ class Conversation:
         self._interrupted: InterruptedExchange | None = None
         self._setup_errors: list[tuple[str, Failure | None]] = []
         self._notes = WireNotes()  # of what arrived since the last exchange ended
-        self.hear_more = self._hearing.hear_more  # the fast path of `on_event`
         self._thinking_since_perf_ns = 0
         self.state: State = State.CONNECTING
         self._step_perf_ns = 0  # when the conversation goes on by itself
@@ -72,7 +74,6 @@ class Conversation:
 
     def _move(self, happened: Input) -> None:
         self.state = next_state(TRANSITIONS, self.state, happened)
-        self._hearing.forget_heard()
 
     @property
     def deadline_perf_ns(self) -> int:
@@ -162,12 +163,6 @@ class Conversation:
         if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
             return NO_CHANGE
         exchange = self.exchange
-        if self.state is _WAITING:
-            self._hearing.forget_heard()  # until the deadline is set again
-            timeline = None if exchange is None or self._interrupted is not None else exchange.timeline
-            if timeline and self._hearing.hear_awaited(timeline, event, arrival_perf_ns, self._step_perf_ns):
-                silent = self._wire.closes_replies and timeline.answer is None
-                return NO_CHANGE if silent else self._proceed(arrival_perf_ns)
         if self._hearing.is_silence_over(self._replies(), arrival_perf_ns):
             return [*self._proceed(arrival_perf_ns), *self.on_event(event, arrival_perf_ns)]
         if (self._notes if exchange is None else exchange.notes).note(event):
@@ -182,10 +177,8 @@ class Conversation:
 
     def _on_spoken(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         """Something of the caller's question or of a reply arrived, or an error."""
-        exchange, interrupted, id_on_the_wire = self.exchange, self._interrupted, event.response_id
+        exchange, interrupted = self.exchange, self._interrupted
         event = self._hearing.names.named(event, arrival_perf_ns, caller_broke_in=interrupted is not None)
-        if event.kind is EventKind.RESPONSE_STARTED:
-            self._hearing.forget_heard()  # its id may be that of the reply that is being heard
         if self._is_of_an_earlier_turn(event, arrival_perf_ns):
             return self._proceed(arrival_perf_ns)
         if exchange is None:
@@ -204,10 +197,7 @@ class Conversation:
         if exchange.timeline.fatal_perf_ns is not None:
             judgment: Judgment = "error", exchange.timeline.errors[-1]
             return actions + self._finish(exchange, judgment, arrival_perf_ns, Input.SESSION_ENDED)
-        actions += self._proceed(arrival_perf_ns)
-        if event.kind is _AUDIO and self.state is _WAITING and interrupted is None:
-            self._hearing.await_more(exchange.timeline.answer, event.response_id, id_on_the_wire, self._step_perf_ns)
-        return actions
+        return actions + self._proceed(arrival_perf_ns)
 
     def _note_asked_stop(self, stopped_perf_ns: int) -> None:
         """Note of the replies that were stopped now that the endpoint asked for it, where its wire says so."""

@@ -4,11 +4,158 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from loadtest.conversation.exchange import Action, Interrupt, Played
 from loadtest.conversation.playout import PlayoutBuffer
-from loadtest.conversation.reply_names import ReplyNames
-from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.conversation.timeline import REPLY_KINDS, UNNAMED, USED_BEFORE, Reply, Timeline
 from loadtest.protocols.base import EventKind, VoiceEvent
+
+# A reply that had fallen silent when the caller's question ended, and for at least this long, does not go on after it:
+# what comes then is another one. Shorter gaps are jitter within what is still being sent.
+PAUSE_NS: Final = 200_000_000
+
+
+class ReplyNames:
+    """Names replies one after the other.
+
+    All that comes from a response's start, or from its first piece, until it is done is one reply. After the caller
+    has broken in, the endpoint's closing of the new turn ends the old reply too: what comes then answers it.
+
+    Where a reply ends by silence (`silence_ns` is not None), so does its name. Besides, a reply does not go on after
+    the end of a question during which it had fallen silent, or of which nothing had come for `silence_ns`: what
+    follows answers the question, however short that was.
+
+    An id of the wire names one reply. It is used again, for another one, if the first is over and a response begins
+    with that id; on a wire that announces no responses, if audio of it comes after the next end of a question.
+    """
+
+    __slots__ = (
+        "_again",
+        "_announces",
+        "_asked_perf_ns",
+        "_before_audio",
+        "_broken_into",
+        "_count",
+        "_over",
+        "_playout",
+        "_silence_ns",
+        "_spoke",
+        "current",
+        "last_perf_ns",
+    )
+
+    def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
+        self._playout = playout
+        self._silence_ns = silence_ns
+        self._count = 0
+        self.current: str | None = None
+        self._spoke = False  # audio of the current reply has come
+        self.last_perf_ns = 0  # when its last piece came
+        self._asked_perf_ns: int | None = None
+        self._broken_into: str | None = None  # the reply that the closing of the caller's interruption has ended
+        self._before_audio: list[tuple[VoiceEvent, int]] = []  # texts since the question, of a reply that may begin
+        self._announces = False  # the wire says when a reply begins
+        self._over: dict[str, int] = {}  # ids on the wire whose reply is over, and since when
+        self._again: dict[str, str] = {}  # names of the replies whose ids were used before, by id
+
+    def note_question_end(self, moment_perf_ns: int) -> None:
+        """The last speech sample of a question was sent."""
+        self._asked_perf_ns = moment_perf_ns
+        self._before_audio.clear()
+
+    def end(self, response_id: str) -> None:
+        """End the reply: what comes next is not part of it."""
+        if self.current == response_id:
+            self.current = None
+
+    def note_over(self, response_id: str, moment_perf_ns: int) -> None:
+        """A reply is over: its id may be used again."""
+        wire_id = response_id.partition(USED_BEFORE)[2] if response_id.startswith(UNNAMED) else response_id
+        if wire_id and self._again.get(wire_id, wire_id) == response_id:
+            self._over[wire_id] = moment_perf_ns
+
+    def note_unasked(self, response_id: str, moment_perf_ns: int) -> None:
+        """A piece of a reply that answers no question came: as far as is known, it is over by then."""
+        if self._announces:
+            self.note_over(response_id, moment_perf_ns)
+
+    def name_of(self, wire_id: str) -> str:
+        """The name of the reply that an id of the wire refers to now."""
+        return self._again.get(wire_id, wire_id)
+
+    def continued(self, arrival_perf_ns: int) -> str | None:
+        """The name of the current reply, if a piece of audio that arrives now is more of it; then it counts as such."""
+        if self.current is None or not self._spoke or self._is_over(arrival_perf_ns):
+            return None
+        self.last_perf_ns = arrival_perf_ns
+        return self.current
+
+    @property
+    def may_end_by_question(self) -> bool:
+        """Whether nothing of the current reply has come since the end of the question, which may end it."""
+        return self._asked_perf_ns is not None and self.last_perf_ns < self._asked_perf_ns
+
+    def named(self, event: VoiceEvent, arrival_perf_ns: int, *, caller_broke_in: bool) -> VoiceEvent:
+        """The event as it is, or with a name for the reply that it is a part of."""
+        if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
+            self._broken_into, self.current = self.current or self._broken_into, None
+        if event.kind not in REPLY_KINDS:
+            return event
+        if event.response_id is not None:
+            return self._renamed(event, event.response_id, arrival_perf_ns)
+        if self.current is None and event.kind is EventKind.RESPONSE_DONE and self._broken_into is not None:
+            name, self._broken_into = self._broken_into, None  # nothing else has begun that could be over
+            return replace(event, response_id=name)
+        if self.current is None or event.kind is EventKind.RESPONSE_STARTED or self._is_over(arrival_perf_ns):
+            self._count += 1
+            self.current, self._spoke, self._broken_into = f"{UNNAMED}{self._count}", False, None
+        name = self.current
+        self._spoke = self._spoke or event.kind is EventKind.AUDIO
+        self.last_perf_ns = arrival_perf_ns
+        if event.kind is EventKind.RESPONSE_DONE:
+            self.current = None
+        return replace(event, response_id=name)
+
+    def _renamed(self, event: VoiceEvent, wire_id: str, arrival_perf_ns: int) -> VoiceEvent:
+        """Return the event with the name of the reply that its id refers to now."""
+        over_perf_ns, asked_perf_ns = self._over.get(wire_id), self._asked_perf_ns
+        announced = event.kind is EventKind.RESPONSE_STARTED
+        self._announces = self._announces or announced
+        if over_perf_ns is not None:
+            after_question = asked_perf_ns is not None and over_perf_ns < asked_perf_ns <= arrival_perf_ns
+            if announced or (event.kind is EventKind.AUDIO and not self._announces and after_question):
+                self._count += 1
+                self._again[wire_id] = f"{UNNAMED}{self._count}{USED_BEFORE}{wire_id}"
+                del self._over[wire_id]
+            elif event.kind is EventKind.LLM_TEXT and not self._announces and after_question:
+                self._before_audio.append((event, arrival_perf_ns))
+        name = self.name_of(wire_id)
+        if event.kind is EventKind.RESPONSE_DONE:
+            self.note_over(name, arrival_perf_ns)
+        return event if name == wire_id else replace(event, response_id=name)
+
+    def take_before_audio(self, name: str | None) -> list[tuple[VoiceEvent, int]]:
+        """The texts of a reply that came, with their arrivals, before its first audio said that it is another one."""
+        if not self._before_audio or name is None or USED_BEFORE not in name:
+            return []
+        found = [(each, at) for each, at in self._before_audio if self.name_of(each.response_id or "") == name]
+        self._before_audio.clear()
+        return [(replace(each, response_id=name), at) for each, at in found]
+
+    def _is_over(self, arrival_perf_ns: int) -> bool:
+        """Return whether the current reply had ended before a piece that arrives now."""
+        if self._silence_ns is None:
+            return False
+        last, asked = self.last_perf_ns, self._asked_perf_ns
+        plays_until = max(last, self._playout.playing_until_perf_ns)
+        if self._spoke and arrival_perf_ns - plays_until >= self._silence_ns:
+            return True
+        if asked is None or last >= asked or arrival_perf_ns < asked:
+            return False
+        quiet_since = max(last, self._playout.audible_until_perf_ns)
+        fell_silent = quiet_since <= asked and arrival_perf_ns - quiet_since >= PAUSE_NS
+        return fell_silent or arrival_perf_ns - last >= self._silence_ns
 
 
 class EarlierReplies:
@@ -102,10 +249,6 @@ class PendingMarks:
         return names
 
 
-_FOR_EVER: Final = 2**63
-_AUDIO: Final = EventKind.AUDIO
-
-
 class Hearing:
     """The playback of one caller's call. `silence_ns` is None where the wire says when a reply ends.
 
@@ -114,9 +257,6 @@ class Hearing:
     """
 
     __slots__ = (
-        "_heard",
-        "_heard_id",
-        "_heard_until_perf_ns",
         "_playout",
         "_silence_ns",
         "earlier",
@@ -128,88 +268,20 @@ class Hearing:
     def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
         self._playout = playout
         self._silence_ns = silence_ns
-        self._heard: Reply | None = None  # the reply that is being heard, and what its audio calls it
-        self._heard_id: str | None = None
-        self._heard_until_perf_ns = 0
         self.last_sign_perf_ns = 0  # when anything of the turn came last
         self.earlier = EarlierReplies(playout)
         self.names = ReplyNames(playout, silence_ns)
         self.marks = PendingMarks(playout)
 
-    def hear_more(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """Fast path of nearly every event: return whether an event is only more audio of the reply that is
-        being heard; if so, it is accounted for.
-
-        False does not say that it is not: whatever needs another look goes to `Conversation.on_event`, which does the
-        same with an event that it takes for more audio of that reply.
-        """
-        reply = self._heard
-        if reply is None or event.response_id != self._heard_id or arrival_perf_ns >= self._heard_until_perf_ns:
-            return False
-        playback, audio = reply.playback, event.audio  # which only an AUDIO event has
-        if playback is None or audio is None or event.rate_hz is None:
-            return False
-        if event.metadata or event.service_ns or event.reports_latency:
-            return False
-        playout, silence_ns = self._playout, self._silence_ns
-        if playout.latest is not playback or playback.stopped_perf_ns is not None or reply.done_perf_ns is not None:
-            return False
-        if silence_ns is not None and arrival_perf_ns - playout.playing_until_perf_ns >= silence_ns:
-            return False
-        if not self._heard_id:
-            names = self.names
-            if names.current != reply.response_id or (silence_ns is not None and names.may_end_by_question):
-                return False
-            names.last_perf_ns = arrival_perf_ns
-        if event.item_id:
-            reply.item_id = event.item_id
-        self.note_sign(arrival_perf_ns)
-        playout.feed(playback, audio, arrival_perf_ns)
-        return True
-
     def hear_continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """Play a piece of audio if it is more of a reply of the turn, more of which may then take the fast path."""
+        """Play a piece of audio if it is more of a reply of the turn; return whether it was."""
         reply = self._continued(timeline, event, arrival_perf_ns)
         if reply is None:
             return False
-        self._play(reply, event, arrival_perf_ns)
-        self._heard, self._heard_id, self._heard_until_perf_ns = reply, event.response_id, _FOR_EVER
-        return True
-
-    def hear_awaited(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int, until_perf_ns: int) -> bool:
-        """Play a piece of audio if it is only more of a reply of the turn, while nothing audible has come.
-
-        So the silence comes that leads a reply, often in many pieces. Before the deadline, it changes nothing.
-        """
-        if event.kind is not _AUDIO or arrival_perf_ns >= until_perf_ns:
-            return False
-        if event.metadata or event.service_ns or event.reports_latency:
-            return False
-        reply = None if timeline.answer is not None else self._continued(timeline, event, arrival_perf_ns)
-        if reply is None or reply.is_over:
-            return False
-        self._play(reply, event, arrival_perf_ns)
-        return True
-
-    def _play(self, reply: Reply, event: VoiceEvent, arrival_perf_ns: int) -> None:
         reply.item_id = event.item_id or reply.item_id
         self.note_sign(arrival_perf_ns)
         reply.hear(self._playout, event, arrival_perf_ns)
-
-    def await_more(
-        self, answer: Reply | None, response_id: str | None, id_on_the_wire: str | None, until_perf_ns: int
-    ) -> None:
-        """Let more of the answer, which is not heard yet, take the fast path before a moment if this reply is it.
-
-        Before the deadline, what else of it comes does not change what the caller waits for. `id_on_the_wire` is what
-        its audio calls it.
-        """
-        if answer is not None and answer.response_id == response_id:
-            self._heard, self._heard_id, self._heard_until_perf_ns = answer, id_on_the_wire, until_perf_ns
-
-    def forget_heard(self) -> None:
-        """Turn the fast path off: what arrives next may belong to another reply, or to none."""
-        self._heard = None
+        return True
 
     @property
     def quiet_since_perf_ns(self) -> int:

@@ -6,8 +6,7 @@ and shared by all callers.
 
 from typing import Any, Final
 
-from loadtest.conversation.audio_tap import SentAudioTap
-from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.conversation.prepared_clip import PreparedClip, SentAudioTap
 from loadtest.engine.timing_wheel import WheelEntry
 
 # How many frames are scheduled ahead. Each of an utterance is a copy that its caller keeps; the background is shared.

@@ -30,7 +30,7 @@ from loadtest.protocols.base import CallerProtocol, EventKind, Outgoing, VoiceEv
 from loadtest.protocols.endpoint_headers import kept_headers
 from loadtest.protocols.failure import Failure, retry_after_of_headers
 from loadtest.protocols.refusals import closed_connection, refused_upgrade
-from loadtest.protocols.transports.items import Closed, Opened, Rejected, Violation
+from loadtest.protocols.transports.framing import Closed, Opened, Rejected, Violation
 from telemetry.model.foreign_text import one_line
 
 # The most that may wait for one endpoint, however many answers it provokes: beyond it, the caller hangs up.
@@ -315,14 +315,13 @@ class Call:
             note_arrival(exchange.evidence, transport, self.engine.health, moments, items)
         elif transport is not None and self.connect_ns is None:
             self.connect_earlier_ns += delay_ns(transport, self.engine.health, moments)
-        decode, hear_more = self.protocol.receive, self.conversation.hear_more
         moved = self._take_marks(stamp_perf_ns) if self.paced is not None and self.paced.awaits_marks else False
         for item in items:
             if type(item) is not str and type(item) is not bytes and isinstance(item, _NO_MESSAGES):
                 self.note(item, stamp_perf_ns)
                 continue
-            for event in decode(item):
-                if not hear_more(event, stamp_perf_ns) and not self.ended:
+            for event in self.protocol.receive(item):
+                if not self.ended:
                     moved = self._on_event(event, stamp_perf_ns) or moved
         if transport is not None:
             for credited in self.conversation.take_credited():
@@ -511,7 +510,7 @@ class Call:
     def fail_to_connect(self, reason: str, now_perf_ns: int, failure: Failure) -> None:
         """End the call before a session exists; the caller's first turn gets an error with the reason.
 
-        That turn is invalid if the failure is this machine's own (`loadtest.conversation.failures`).
+        That turn is invalid if the failure is this machine's own (`loadtest.conversation.outcome`).
         """
         self.failure, self.cause = one_line(reason), failure
         self.lost(reason, now_perf_ns, failure)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.conversation.audio_tap import SentAudioTap
 from loadtest.conversation.evidence import Evidence
-from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.conversation.prepared_clip import PreparedClip, SentAudioTap
 from loadtest.engine.pacer import OfferedFrame, PacedSocket
 from loadtest.engine.sent_frames import Sent
 

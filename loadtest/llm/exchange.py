@@ -19,10 +19,7 @@ from loadtest.llm.target import KEY_VARIABLES, LlmTarget, Wire
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem
 from loadtest.protocols.json_fields import Json
-from loadtest.protocols.llm_stream.anthropic import AnthropicStream
-from loadtest.protocols.llm_stream.gemini import GeminiStream
-from loadtest.protocols.llm_stream.heard import count
-from loadtest.protocols.llm_stream.openai import OpenAiStream
+from loadtest.protocols.stages.llm_streams import AnthropicStream, GeminiStream, OpenAiStream, count
 from loadtest.protocols.stages.parts import Broken, Finished, Malformed
 from telemetry.model.formatting import milliseconds
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from loadtest.llm.answers import SECOND_NS, FaultKind, LlmAnswer
 from loadtest.llm.running import AskedSample, Results
-from loadtest.protocols.stages.observable import not_observable
+from loadtest.protocols.stages.parts import not_observable
 from telemetry.model import semconv
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn

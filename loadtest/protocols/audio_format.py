@@ -50,3 +50,25 @@ class AudioFormat:
 
 
 PCM: Final = AudioFormat.of("pcm16")
+
+
+class SampleStream:
+    """Audio as it arrives, decoded to PCM16; a sample that two pieces share is put together."""
+
+    def __init__(self, declared: AudioFormat) -> None:
+        self.format = declared
+        self.half = b""  # of a sample: the last piece ended inside it
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the whole samples of a piece."""
+        if self.format.encoding != "pcm16":
+            return pcm.to_bytes(self.format.decode(data))
+        data = self.half + data
+        whole = len(data) // 2 * 2
+        self.half = data[whole:]
+        return data[:whole]
+
+
+ODD_AUDIO: Final = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
+# How audio begins that is a file: a caller would play its header as noise.
+FILE_HEADERS: Final = (b"RIFF", b"OggS", b"ID3", b"fLaC")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -21,6 +21,32 @@ from loadtest.protocols.room_items import JoinRoom
 from loadtest.protocols.webrtc_items import WebRtcCommand
 
 Message = str | bytes
+
+
+class ServiceMessage(bytes):
+    """A whole message on a wire of several services over TCP. `service` names the one that it is for, or from."""
+
+    service: str
+
+    @classmethod
+    def of(cls, service: str, content: bytes) -> "ServiceMessage":
+        """Return the message of a service."""
+        message = cls(content)
+        message.service = service
+        return message
+
+
+class ServiceLost(msgspec.Struct, frozen=True, gc=False):
+    """The connection of a service has ended, or none could be opened. The next message for it opens another one.
+
+    `reason` is a sentence, `failure` the cause. Where nothing was asked of the service any more, this is no fault.
+    """
+
+    service: str
+    reason: str
+    failure: Failure
+
+
 Outgoing = Message | HttpRequest | HttpCancel | WebRtcCommand | JoinRoom
 # What a transport passes on: `Message` (WebSocket; bytes on TCP), `HttpItem` (HTTP), or `Message`, `HttpItem` and
 # `WebRtcItem` (WebRTC). Each caller states its own.
@@ -191,76 +217,22 @@ class CallerOptions:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what only this wire knows; it checks them
 
 
-class CallerDefaults:
-    """Defaults for wires that send nothing at these points; most wires do at some of them."""
+class CallerProtocol:
+    """The caller's side of one conversation. Instances are created per connection and not shared.
 
-    def audio_head(self) -> bytes | None:
-        """Return None: the same bytes of audio serve every caller."""
-        return None
-
-    def pending(self) -> Sequence[Outgoing]:
-        """Return nothing: no message needs an answer."""
-        return ()
-
-    def begin_turn(self, spoken: SpokenText) -> Sequence[Outgoing]:
-        """Return nothing: nothing precedes the caller's audio."""
-        del spoken
-        return ()
-
-    def end_turn(self) -> Sequence[Outgoing]:
-        """Return nothing: the endpoint detects the end of speech."""
-        return ()
-
-    def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
-        """Return nothing: the endpoint gets no report of what was heard."""
-        del played_ms
-        return ()
-
-    def played(self, mark: str) -> Sequence[Outgoing]:
-        """Return nothing: this wire has no marks."""
-        del mark
-        return ()
-
-    def goodbye(self) -> Sequence[Outgoing]:
-        """Return nothing: the connection is just closed."""
-        return ()
-
-    def awaited(self) -> str | None:
-        """Return None: the opening waits for no message of its own."""
-        return None
-
-    def close_cause(self, code: int, reason: str) -> Failure | None:
-        """Return None: the code of a close frame is the cause."""
-        del code, reason
-        return None
-
-
-class AnsweringCaller(CallerDefaults):
-    """A wire on which what is received has to be answered: `_pending` is what waits to be sent."""
-
-    def __init__(self) -> None:
-        self._pending: list[Outgoing] = []
-
-    def pending(self) -> Sequence[Outgoing]:
-        """Return the messages that are waiting to be sent, and empty the queue."""
-        if not self._pending:
-            return ()
-        messages, self._pending = self._pending, []
-        return messages
-
-
-class CallerProtocol(Protocol):
-    """The caller's side of one conversation. Instances are created per connection and not shared."""
+    What most wires do not need does nothing here. `_pending` is what waits to be sent in answer to what was received.
+    """
 
     capabilities: Capabilities
+    _pending: Sequence[Outgoing] = ()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
         """Return where and how to open the transport."""
-        ...
+        raise NotImplementedError
 
     def opened(self) -> Sequence[Outgoing]:
-        """Return the messages to send as soon as the connection is open."""
-        ...
+        """Return the messages to send as soon as the connection is open; none where the endpoint speaks first."""
+        return ()
 
     def receive(self, message: Incoming) -> Sequence[VoiceEvent]:
         """Decode one message. Never raises: a message that cannot be decoded becomes an ERROR event.
@@ -269,18 +241,22 @@ class CallerProtocol(Protocol):
         with a RESPONSE_DONE, even if the wire never closes it because a newer one supersedes it. A response that is not
         meant for the caller produces no reply events.
         """
-        ...
+        raise NotImplementedError
 
     def pending(self) -> Sequence[Outgoing]:
         """Return the protocol's own answers to what it received, and empty the queue."""
-        ...
+        messages, self._pending = self._pending, ()
+        return messages
+
+    def _send(self, *messages: Outgoing) -> None:
+        self._pending = (*self._pending, *messages)
 
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return the message (before framing) that carries one frame of audio at the input rate.
 
         It depends on nothing else, so that frames can be prepared once and shared by all callers.
         """
-        ...
+        raise NotImplementedError
 
     def audio_head(self) -> bytes | None:
         """Return the beginning of the next audio message where it carries something of the call, else None.
@@ -289,32 +265,36 @@ class CallerProtocol(Protocol):
         which stays the same for all callers. Called once per frame, in order, when the frame is sent, and only where
         `Capabilities.audio_heads` says so; None then means an empty beginning.
         """
-        ...
+        return None
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Outgoing]:
         """Return the messages that precede the first frame of the caller's turn; none on most wires."""
-        ...
+        del spoken
+        return ()
 
     def end_turn(self) -> Sequence[Outgoing]:
         """Return the messages that signal the end of the caller's turn; none under server turn control."""
-        ...
+        return ()
 
     def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
         """Return the messages to send when the caller interrupts the reply after hearing `played_ms` of it."""
-        ...
+        del played_ms
+        return ()
 
     def played(self, mark: str) -> Sequence[Outgoing]:
         """Return the messages that tell the endpoint that everything before a MARK has been played or cleared."""
-        ...
+        del mark
+        return ()
 
     def goodbye(self) -> Sequence[Outgoing]:
         """Return the messages to send before the connection is closed."""
-        ...
+        return ()
 
     def awaited(self) -> str | None:
         """Return the message that the opening of the session waits for, by its name on the wire; None for none."""
-        ...
+        return None
 
     def close_cause(self, code: int, reason: str) -> Failure | None:
         """Return the cause that the endpoint's close frame names in its reason, None where its code is the cause."""
-        ...
+        del code, reason
+        return None

@@ -1,221 +1,222 @@
-"""The table of the protocols in this package: where the code of each is, and what it is, without loading it."""
+"""The protocols of this package: what each is, and where its code is, without loading it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
-from loadtest.protocols.description import Description, ShownStage
+from loadtest.protocols.base import TransportKind
 
-_ALL: Final[tuple[ShownStage, ...]] = ("end of speech", "partial transcripts", "transcripts", "text", "speech")
+# The stages of a turn that a wire may show the caller.
+ShownStage = Literal["end of speech", "partial transcripts", "transcripts", "text", "speech"]
+
+# The metric that cannot be without its stage: what a description says is checked against what a caller declares.
+METRIC_OF: Final[Mapping[ShownStage, str]] = {
+    "end of speech": "endpointing",
+    "partial transcripts": "asr_partial_latency",
+    "transcripts": "asr_final_latency",
+    "text": "llm_first_token_latency",
+    "speech": "voice_to_voice",
+}
+_WILDCARD: Final = "*"
+_ALL: Final = tuple(METRIC_OF)
 _AFTER_SPEECH: Final = _ALL[1:]  # the caller ends its turns itself
+_NO_TEXT: Final[tuple[ShownStage, ...]] = ("end of speech", "partial transcripts", "transcripts", "speech")
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltIn:
-    """A protocol of this package. Importing `module` registers it."""
+class Description:
+    """One protocol in words.
 
-    module: str
-    description: Description
+    `proved_against` names the packages of others with which the tests check it: "NAME VERSION", the version as pinned,
+    and in parentheses what of the package was used unless whole calls are made to it; none if it was checked only with
+    servers of this project. `url_hints` are patterns of addresses that this protocol is taken for, without port and
+    query; `*` is any text. `code` is "MODULE:NAME", within this package, of what makes its callers.
+    """
+
+    name: str
+    summary: str
+    shows: tuple[ShownStage, ...]
+    proved_against: tuple[str, ...] = ()
+    transport: TransportKind = "websocket"
+    url_hints: tuple[str, ...] = ()
+    code: str | None = None  # None: the package of others that registers it
+
+    @property
+    def shown(self) -> str:
+        """The stages in words."""
+        return "every stage" if len(self.shows) == len(METRIC_OF) else ", ".join(self.shows)
+
+    @property
+    def proof(self) -> str:
+        """What it was checked with, in words."""
+        return ", ".join(self.proved_against) or "scripted servers only"
+
+    def fit(self, url: str) -> int:
+        """Return how many characters of a pattern the address fits literally, by the longest one; 0: it fits none."""
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname
+        except ValueError:
+            return 0
+        plain = f"{parts.scheme}://{host}{parts.path}"
+        fits = [hint for hint in self.url_hints if fnmatchcase(plain, hint)]
+        return max((len(hint.replace(_WILDCARD, "")) for hint in fits), default=0)
 
 
-def _telephony(name: str, provider: str, *proved_against: str) -> BuiltIn:
-    summary = f"a telephone call as {provider} streams it to an agent"
-    described = Description(name=name, summary=summary, shows=("speech",), proved_against=proved_against)
-    return BuiltIn("loadtest.protocols.telephony.providers", described)
+_PIPECAT: Final = ("pipecat-ai 1.14.0",)
+_LITELLM: Final = ("litellm 1.106.2 (without partial transcripts)",)
+_TYPES: Final = "openai 3.52.0 (types of messages)"
 
 
-_PIPECAT_PEER: Final = "pipecat-ai 1.14.0"
-_LIVEKIT_PEER: Final = "livekit-agents 1.8.9"
-_REALTIME: Final = "loadtest.protocols.openai_realtime.wires"
-_STAGES: Final = "loadtest.protocols.stages.wires"
-_PIPECAT: Final = "loadtest.protocols.pipecat.caller"
+def _telephony(provider: str, proved_against: tuple[str, ...] = _PIPECAT) -> Description:
+    name, summary = provider.lower(), f"a telephone call as {provider} streams it to an agent"
+    return Description(name, summary, ("speech",), proved_against, code=f"telephony.caller:{name}")
+
+
 _ROWS: Final = (
-    BuiltIn(
-        _REALTIME,
-        Description(
-            name="openai-realtime",
-            summary="OpenAI Realtime and its dialects: Azure, xAI, LocalAI, Speaches, speech-to-speech",
-            shows=_ALL,
-            proved_against=(
-                "speech-to-speech 1.1.0",
-                "openai 3.52.0 (types of messages)",
-                "pipecat-ai 1.14.0 (types of xAI's messages)",
-            ),
-            url_hints=("ws*://*/v1/realtime", "ws*://api.openai.com/*", "ws*://*.openai.azure.com/*"),
-        ),
+    Description(
+        "openai-realtime",
+        "OpenAI Realtime and its dialects: Azure, xAI, LocalAI, Speaches, speech-to-speech",
+        _ALL,
+        ("speech-to-speech 1.1.0", _TYPES, "pipecat-ai 1.14.0 (types of xAI's messages)"),
+        url_hints=("ws*://*/v1/realtime", "ws*://api.openai.com/*", "ws*://*.openai.azure.com/*"),
+        code="openai_realtime.caller:OpenAIRealtimeCaller",
     ),
-    BuiltIn(
-        _REALTIME,
-        Description(
-            name="openai-realtime-beta",
-            summary="OpenAI Realtime's beta events",
-            shows=_ALL,
-            proved_against=("openai 3.52.0 (types of messages)",),
-        ),
+    Description(
+        "openai-realtime-beta",
+        "OpenAI Realtime's beta events",
+        _ALL,
+        (_TYPES,),
+        code="openai_realtime.caller:beta",
     ),
-    BuiltIn(
-        _STAGES,
-        Description(
-            name="http-cascade",
-            summary="recognition, language model and speech synthesis by OpenAI's HTTP API, one after the other",
-            shows=_AFTER_SPEECH,
-            proved_against=("litellm 1.106.2 (without partial transcripts)",),
-            transport="http",
-            url_hints=("http*://*/v1", "http*://*/v1/"),
-        ),
+    Description(
+        "http-cascade",
+        "recognition, language model and speech synthesis by OpenAI's HTTP API, one after the other",
+        _AFTER_SPEECH,
+        _LITELLM,
+        "http",
+        ("http*://*/v1", "http*://*/v1/"),
+        "stages.caller:http_cascade",
     ),
-    BuiltIn(
-        _STAGES,
-        Description(
-            name="asr",
-            summary="recognition alone, by OpenAI's HTTP API",
-            shows=("partial transcripts", "transcripts"),
-            proved_against=("litellm 1.106.2 (without partial transcripts)",),
-            transport="http",
-        ),
+    Description(
+        "asr",
+        "recognition alone, by OpenAI's HTTP API",
+        ("partial transcripts", "transcripts"),
+        _LITELLM,
+        "http",
+        code="stages.caller:asr_alone",
     ),
-    BuiltIn(
-        _STAGES,
-        Description(
-            name="llm",
-            summary="a language model alone, by OpenAI's HTTP API: turns are text",
-            shows=("text",),
-            proved_against=("litellm 1.106.2",),
-            transport="http",
-        ),
+    Description(
+        "llm",
+        "a language model alone, by OpenAI's HTTP API: turns are text",
+        ("text",),
+        ("litellm 1.106.2",),
+        "http",
+        code="stages.caller:llm_alone",
     ),
-    BuiltIn(
-        _STAGES,
-        Description(
-            name="tts",
-            summary="speech synthesis alone, by OpenAI's HTTP API: turns are text",
-            shows=("speech",),
-            proved_against=("litellm 1.106.2",),
-            transport="http",
-        ),
+    Description(
+        "tts",
+        "speech synthesis alone, by OpenAI's HTTP API: turns are text",
+        ("speech",),
+        ("litellm 1.106.2",),
+        "http",
+        code="stages.caller:tts_alone",
     ),
-    _telephony("twilio", "Twilio", _PIPECAT_PEER),
-    _telephony("telnyx", "Telnyx", _PIPECAT_PEER),
-    _telephony("plivo", "Plivo", _PIPECAT_PEER),
-    _telephony("exotel", "Exotel", _PIPECAT_PEER),
-    _telephony("vonage", "Vonage", "pipecat-ai 1.14.0 (serializer)"),
-    BuiltIn(
+    *map(_telephony, ("Twilio", "Telnyx", "Plivo", "Exotel")),
+    _telephony("Vonage", ("pipecat-ai 1.14.0 (serializer)",)),
+    Description(
+        "pipecat",
+        "Pipecat's WebSocket transport with protobuf and RTVI",
+        _ALL,
         _PIPECAT,
-        Description(
-            name="pipecat",
-            summary="Pipecat's WebSocket transport with protobuf and RTVI",
-            shows=_ALL,
-            proved_against=(_PIPECAT_PEER,),
-            url_hints=("ws*://*/ws-client",),
-        ),
+        url_hints=("ws*://*/ws-client",),
+        code="pipecat.caller:PipecatCaller",
     ),
-    BuiltIn(
+    Description(
+        "pipecat-eval",
+        "Pipecat's evaluation transport, in JSON with RTVI",
+        _ALL,
         _PIPECAT,
-        Description(
-            name="pipecat-eval",
-            summary="Pipecat's evaluation transport, in JSON with RTVI",
-            shows=_ALL,
-            proved_against=(_PIPECAT_PEER,),
-        ),
+        code="pipecat.caller:PipecatEvalCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.deepgram.caller",
-        Description(
-            name="deepgram-agent",
-            summary="Deepgram's Voice Agent",
-            shows=("transcripts", "speech"),
-            proved_against=("deepgram-sdk 7.17.0 (types of messages, and its client)",),
-            url_hints=("ws*://agent.deepgram.com*", "ws*://*/v1/agent/converse"),
-        ),
+    Description(
+        "deepgram-agent",
+        "Deepgram's Voice Agent",
+        ("transcripts", "speech"),
+        ("deepgram-sdk 7.17.0 (types of messages, and its client)",),
+        url_hints=("ws*://agent.deepgram.com*", "ws*://*/v1/agent/converse"),
+        code="deepgram.caller:DeepgramCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.smallwebrtc.caller",
-        Description(
-            name="smallwebrtc",
-            summary="Pipecat's SmallWebRTC: audio by WebRTC, RTVI over its data channel (needs the extra `webrtc`)",
-            shows=_ALL,
-            proved_against=(_PIPECAT_PEER,),
-            transport="webrtc",
-            url_hints=("http*://*/api/offer",),
-        ),
+    Description(
+        "smallwebrtc",
+        "Pipecat's SmallWebRTC: audio by WebRTC, RTVI over its data channel (needs the extra `webrtc`)",
+        _ALL,
+        _PIPECAT,
+        "webrtc",
+        ("http*://*/api/offer",),
+        "smallwebrtc.caller:SmallWebRtcCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.livekit.console",
-        Description(
-            name="livekit-console",
-            summary="the console link of LiveKit's agents: one agent process connects to the caller, without a server",
-            shows=("end of speech", "partial transcripts", "transcripts", "speech"),
-            transport="tcp-listen",
-            proved_against=(_LIVEKIT_PEER,),
-            url_hints=("tcp-listen://*",),
-        ),
+    Description(
+        "livekit-console",
+        "the console link of LiveKit's agents: one agent process connects to the caller, without a server",
+        _NO_TEXT,
+        ("livekit-agents 1.8.9",),
+        "tcp-listen",
+        ("tcp-listen://*",),
+        "livekit.console:ConsoleCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.livekit.room",
-        Description(
-            name="livekit",
-            summary="agents in rooms, by LiveKit's SDK (needs the extra `livekit`); never run against a LiveKit server",
-            shows=("end of speech", "partial transcripts", "transcripts", "speech"),
-            transport="livekit-room",
-            proved_against=("livekit 1.2.1 (SDK, without a server)",),
-            url_hints=("ws*://*.livekit.cloud",),
-        ),
+    Description(
+        "livekit",
+        "agents in rooms, by LiveKit's SDK (needs the extra `livekit`); never run against a LiveKit server",
+        _NO_TEXT,
+        ("livekit 1.2.1 (SDK, without a server)",),
+        "livekit-room",
+        ("ws*://*.livekit.cloud",),
+        "livekit.room:RoomCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.declared.wire",
-        Description(
-            name="declared",
-            summary="any other wire over WebSocket, described by a YAML file, which says what it shows",
-            shows=_ALL,
-            proved_against=(),
-        ),
+    Description(
+        "declared",
+        "any other wire over WebSocket, described by a YAML file, which says what it shows",
+        _ALL,
+        code="declared.caller:declared",
     ),
-    BuiltIn(
-        "loadtest.protocols.elevenlabs.caller",
-        Description(
-            name="elevenlabs",
-            summary="ElevenLabs Agents; which events come is the agent's configuration",
-            shows=_AFTER_SPEECH,
-            proved_against=("elevenlabs 2.78.0 (its client, and types of messages)",),
-            url_hints=("ws*://*/v1/convai/conversation", "ws*://api.elevenlabs.io/*", "ws*://api.*.elevenlabs.io/*"),
-        ),
+    Description(
+        "elevenlabs",
+        "ElevenLabs Agents; which events come is the agent's configuration",
+        _AFTER_SPEECH,
+        ("elevenlabs 2.78.0 (its client, and types of messages)",),
+        url_hints=("ws*://*/v1/convai/conversation", "ws*://api.elevenlabs.io/*", "ws*://api.*.elevenlabs.io/*"),
+        code="elevenlabs.caller:ElevenLabsCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.vllm.caller",
-        Description(
-            name="vllm-realtime",
-            summary="realtime transcription of vLLM and SGLang: recognition alone",
-            shows=("partial transcripts", "transcripts"),
-            proved_against=(),
-        ),
+    Description(
+        "vllm-realtime",
+        "realtime transcription of vLLM and SGLang: recognition alone",
+        ("partial transcripts", "transcripts"),
+        code="vllm.caller:VllmCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.gemini.caller",
-        Description(
-            name="gemini-live",
-            summary="Gemini Live, of the Gemini API and of the Enterprise Agent Platform (Vertex AI)",
-            shows=("partial transcripts", "transcripts", "speech"),
-            proved_against=("google-genai 3.4.0 (client)",),
-            url_hints=(
-                "ws*://generativelanguage.googleapis.com*",
-                "ws*://*/ws/google.ai.generativelanguage.*",
-                "ws*://*aiplatform.googleapis.com*",
-                "ws*://*/ws/google.cloud.aiplatform.*",
-            ),
+    Description(
+        "gemini-live",
+        "Gemini Live, of the Gemini API and of the Enterprise Agent Platform (Vertex AI)",
+        ("partial transcripts", "transcripts", "speech"),
+        ("google-genai 3.4.0 (client)",),
+        url_hints=(
+            "ws*://generativelanguage.googleapis.com*",
+            "ws*://*/ws/google.ai.generativelanguage.*",
+            "ws*://*aiplatform.googleapis.com*",
+            "ws*://*/ws/google.cloud.aiplatform.*",
         ),
+        code="gemini.caller:GeminiCaller",
     ),
-    BuiltIn(
-        "loadtest.protocols.wyoming.caller",
-        Description(
-            name="wyoming",
-            summary="Home Assistant's Wyoming over TCP: transcribe, handle, synthesize",
-            shows=_AFTER_SPEECH,
-            proved_against=("wyoming 1.10.2",),
-            transport="tcp",
-            url_hints=("tcp://*", "tls://*"),
-        ),
+    Description(
+        "wyoming",
+        "Home Assistant's Wyoming over TCP: transcribe, handle, synthesize",
+        _AFTER_SPEECH,
+        ("wyoming 1.10.2",),
+        "tcp",
+        ("tcp://*", "tls://*"),
+        "wyoming.caller:WyomingCaller",
     ),
 )
-
-
-BUILT_IN: Final[Mapping[str, BuiltIn]] = {row.description.name: row for row in _ROWS}
+BUILT_IN: Final[Mapping[str, Description]] = {row.name: row for row in _ROWS}

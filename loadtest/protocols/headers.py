@@ -9,10 +9,12 @@ TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the varia
 HANDSHAKE_HEADERS: Final = frozenset({"upgrade", "connection", "host"})
 
 
-def bearer_headers(token: str | None, traceparent: str | None) -> tuple[tuple[str, str], ...]:
-    """Return the headers that carry a bearer token and the trace, where there are any."""
-    authorization = () if token is None else (("Authorization", f"Bearer {token}"),)
-    return (*authorization, *(() if traceparent is None else (("traceparent", traceparent),)))
+def bearer_headers(
+    token: str | None, traceparent: str | None, *, name: str = "Authorization", scheme: str = "Bearer "
+) -> tuple[tuple[str, str], ...]:
+    """Return the headers that carry the token, a bearer token on most wires, and the trace, where there are any."""
+    key = () if token is None else ((name, f"{scheme}{token}"),)
+    return (*key, *(() if traceparent is None else (("traceparent", traceparent),)))
 
 
 def header_fault(name: str, value: str) -> str | None:

@@ -87,6 +87,14 @@ def optional_object(fields: Json, key: str) -> Json | None:
     return inner
 
 
+def required_object(fields: Json, key: str) -> Json:
+    """Return the object at `key`. Raises MalformedError if it is missing or has another type."""
+    inner = as_object(fields.get(key))
+    if inner is None:
+        raise MalformedError(_wrong(fields, key, "an object"))
+    return inner
+
+
 def excerpt(message: str | bytes) -> str:
     """Return the beginning of a message, for an error sentence."""
     start = message[:EXCERPT_CHARS]

@@ -12,7 +12,7 @@ or a function that takes `CallerOptions` and returns a `CallerProtocol`:
         shows=("transcripts", "speech"),
         url_hints=("ws*://*/small",),
     )
-    class SmallWireCaller(CallerDefaults):
+    class SmallWireCaller(CallerProtocol):
         def __init__(self, options: CallerOptions) -> None: ...
 
 and in the package's `pyproject.toml`:
@@ -32,8 +32,7 @@ from typing import Final, TypeVar
 from loadtest.errors import UsageError
 from loadtest.protocols.address import SCHEMES
 from loadtest.protocols.base import CallerOptions, CallerProtocol, TransportKind
-from loadtest.protocols.built_in import BUILT_IN
-from loadtest.protocols.description import Description, ShownStage
+from loadtest.protocols.built_in import BUILT_IN, Description, ShownStage
 
 GROUP: Final = "voiceprobe.protocols"
 # What an address is taken for that fits no protocol's patterns.
@@ -41,7 +40,7 @@ USUAL: Final = "openai-realtime"
 Make = TypeVar("Make", bound=Callable[[CallerOptions], CallerProtocol])
 
 _makers: Final[dict[str, Callable[[CallerOptions], CallerProtocol]]] = {}
-_descriptions: Final[dict[str, Description]] = {name: row.description for name, row in BUILT_IN.items()}
+_descriptions: Final = dict(BUILT_IN)
 
 
 def register(
@@ -58,28 +57,7 @@ def register(
     def add(make: Make) -> Make:
         if name in _descriptions:
             raise ValueError(f"the protocol {name!r} is registered twice: give one of them another name")
-        _descriptions[name] = Description(
-            name=name,
-            summary=summary,
-            shows=shows,
-            transport=transport,
-            url_hints=url_hints,
-            proved_against=proved_against,
-        )
-        _makers[name] = make
-        return make
-
-    return add
-
-
-def register_built_in(name: str) -> Callable[[Make], Make]:
-    """Register what makes the callers of a protocol of this package, which is described in the table `built_in`."""
-
-    def add(make: Make) -> Make:
-        if name in _makers:
-            raise ValueError(f"the protocol {name!r} is registered twice: give one of them another name")
-        if name not in BUILT_IN:
-            raise ValueError(f"the protocol {name!r} is not in the table of built-in protocols: add it there")
+        _descriptions[name] = Description(name, summary, shows, proved_against, transport, url_hints)
         _makers[name] = make
         return make
 
@@ -93,7 +71,7 @@ def names() -> tuple[str, ...]:
 
 def names_with_scheme(scheme: str) -> tuple[str, ...]:
     """Return the names of this package's protocols whose addresses can have this scheme."""
-    return tuple(name for name, row in BUILT_IN.items() if scheme in SCHEMES[row.description.transport])
+    return tuple(name for name, row in BUILT_IN.items() if scheme in SCHEMES[row.transport])
 
 
 def lines() -> tuple[str, ...]:
@@ -147,9 +125,10 @@ def _installed() -> Mapping[str, Sequence[EntryPoint]]:
 
 
 def _load(name: str) -> None:
-    """Import the module that registers a protocol. Raises UsageError."""
+    """Import what makes the callers of a protocol. Raises UsageError."""
     if name in BUILT_IN:
-        import_module(BUILT_IN[name].module)
+        module, _, maker = (BUILT_IN[name].code or "").partition(":")
+        _makers[name] = getattr(import_module(f"loadtest.protocols.{module}"), maker)
         return
     points = _installed().get(name)
     if points is None:

@@ -20,7 +20,7 @@ from rich.live import Live
 from corpora.manifest.errors import CorpusError
 from corpora.progress import progress_bar
 from loadtest.conversation.exchange import Exchange
-from loadtest.conversation.failures import failure_of
+from loadtest.conversation.outcome import failure_of
 from loadtest.conversation.plan import SECOND_NS, Limits
 from loadtest.engine.engine import Engine
 from loadtest.errors import EndpointUnreachable, OutputError, UsageError

@@ -10,7 +10,7 @@ from corpora.output_paths import unwritable
 from corpora.progress import progress_bar
 from loadtest.errors import OutputError, UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.protocols.stages.recorded_partials import RecordedUtterance, written
+from loadtest.protocols.stages.settings import RecordedUtterance, written
 from loadtest.reports.figures import turns_and_spans
 from loadtest.run.json_file import write_json
 from loadtest.run.processes import ProcessFailedError

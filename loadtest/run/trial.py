@@ -14,9 +14,9 @@ from loadtest.conversation.plan import SECOND_NS, Limits
 from loadtest.engine.engine import Engine
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.base import CallerOptions, CallerProtocol, EventKind, Incoming, OpenRequest, VoiceEvent
+from loadtest.protocols.declared.caller import declared, read_spec
 from loadtest.protocols.declared.recognition import KINDS
 from loadtest.protocols.declared.spec import Spec
-from loadtest.protocols.declared.wire import declared, read_spec
 from loadtest.scenario.behavior import CallerBehavior, parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import prepare

@@ -24,7 +24,7 @@ from corpora.rendering.render import Rendered, background
 from corpora.rendering.renderings import Renderings
 from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
 from loadtest.protocols.base import CallerProtocol, Pcm16
-from loadtest.protocols.transports.audio_frames import preparation
+from loadtest.protocols.transports.masked_frames import preparation
 
 BACKGROUND_S = 10.0
 BACKGROUND_KEY = "background"

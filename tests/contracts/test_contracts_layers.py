@@ -18,7 +18,7 @@ RUN = "from importlinter.cli import lint_imports_command; lint_imports_command()
 VIOLATIONS: dict[str, tuple[str, str]] = {
     "packages": ("telemetry/model/upward.py", "import loadtest.errors"),
     "loadtest": ("loadtest/conversation/upward.py", "import loadtest.engine.timing_wheel"),
-    "wires": ("loadtest/protocols/telephony/sideways.py", "import loadtest.protocols.openai_realtime.formats"),
+    "wires": ("loadtest/protocols/telephony/sideways.py", "import loadtest.protocols.openai_realtime.dialects"),
     "targets": ("loadtest/targets/assistant/sideways.py", "import loadtest.conversation.playout"),
     "telemetry": ("telemetry/model/semconv.py", "import telemetry.objectives.slo"),
     "corpora": ("corpora/manifest/upward.py", "import corpora.rendering.noise"),

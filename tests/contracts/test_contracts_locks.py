@@ -95,7 +95,7 @@ def test_every_lock_of_a_peer_has_its_source() -> None:
 @pytest.mark.parametrize("protocol", sorted(BUILT_IN))
 def test_what_proves_a_protocol_is_pinned_in_the_version_that_it_states(protocol: str) -> None:
     pinned = {(name, version) for lock in LOCKS for name, versions in pins(lock).items() for version in versions}
-    for stated in BUILT_IN[protocol].description.proved_against:
+    for stated in BUILT_IN[protocol].proved_against:
         match = re.fullmatch(r"([a-z0-9-]+) ([0-9][0-9a-z.]*)( \([^()]+\))?", stated)
         assert match is not None, stated
         assert (canonicalize_name(match[1]), Version(match[2])) in pinned, stated

@@ -18,7 +18,7 @@ from docs_build.pages import PAGES
 from loadtest.errors import UsageError
 from loadtest.exit_codes import MEANINGS, ExitCode
 from loadtest.protocols import registry
-from loadtest.protocols.description import METRIC_OF
+from loadtest.protocols.built_in import METRIC_OF
 from loadtest.reports.summary import schema
 from loadtest.scenario.file import parse_scenario
 from loadtest.scenario.options import OPTIONS

@@ -13,8 +13,7 @@ from websockets.frames import Opcode
 from loadtest.protocols.base import CallerOptions, CallerProtocol, Pcm16
 from loadtest.protocols.declared.caller import DeclaredCaller
 from loadtest.protocols.declared.spec import spec_of
-from loadtest.protocols.transports.audio_frames import joining, preparation
-from loadtest.protocols.transports.masked_frames import MASKS
+from loadtest.protocols.transports.masked_frames import MASKS, joining, preparation
 from tests.properties.test_audio_heads_properties import decoded
 from tests.unit.loadtest.protocols.telephony.calls import make
 

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpHead, HttpItem, HttpRequest
-from loadtest.protocols.transports.event_lines import EventLines
-from loadtest.protocols.transports.framing import Framing
+from loadtest.protocols.transports.byte_streams import EventLines, LengthPrefixed
+from loadtest.protocols.transports.framing import Framing, Item
 from loadtest.protocols.transports.http1 import Http1Client
-from loadtest.protocols.transports.items import Item
-from loadtest.protocols.transports.length_prefixed import LengthPrefixed
 
 cuts = st.lists(st.integers(0, 3000), max_size=12)
 LIMIT = 2000

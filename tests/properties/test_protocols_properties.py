@@ -12,9 +12,8 @@ from websockets.server import ServerProtocol
 
 from loadtest.protocols.base import CallerOptions, OpenRequest, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.openai_realtime.commands import Refused
 from loadtest.protocols.openai_realtime.names import BETA_NAMES, ServerEvent
-from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.protocols.openai_realtime.service import Refused, ServiceSession
 from loadtest.protocols.transports.masked_frames import frame
 from loadtest.protocols.transports.websocket import Item, WebSocketClient
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.conversation.evidence import Evidence
-from loadtest.conversation.pacing import Pacing
+from loadtest.conversation.evidence import Evidence, Pacing
 from loadtest.conversation.playout import PlayoutBuffer
 from telemetry.model.bounds import metric_bounds, timestamp_bounds
 from telemetry.model.metrics import METRICS

@@ -1,4 +1,4 @@
-"""One call's audio on its way to the queue: implements both taps of `loadtest.conversation.audio_tap`."""
+"""One call's audio on its way to the queue: implements both taps of `loadtest.conversation.prepared_clip`."""
 
 from typing import Final
 

@@ -9,12 +9,11 @@ from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.tls import TlsClient
 from loadtest.engine.webrtc.media_process import MediaProcess
 from loadtest.errors import EndpointUnreachable
-from loadtest.protocols.base import Outgoing
+from loadtest.protocols.base import Outgoing, ServiceLost
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpItem
 from loadtest.protocols.room_items import RoomItem
-from loadtest.protocols.service_items import ServiceLost
-from loadtest.protocols.transports.items import Item
+from loadtest.protocols.transports.framing import Item
 from loadtest.protocols.transports.masked_frames import FIXED
 from loadtest.protocols.webrtc_items import WebRtcItem
 

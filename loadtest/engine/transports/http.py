@@ -14,7 +14,7 @@ from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import CallerProtocol, Outgoing
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpCancel, HttpFailed, HttpItem, HttpRequest
-from loadtest.protocols.transports.items import Opened
+from loadtest.protocols.transports.framing import Opened
 
 # Requests beyond it wait until a response is complete, as in a browser.
 MAX_CONNECTIONS_PER_ORIGIN: Final = 6

@@ -14,10 +14,9 @@ from loadtest.engine.transports.stream import AudioHeads, StreamTransport
 from loadtest.engine.transports.webrtc import WebRtcTransport
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import CallerProtocol, Capabilities, OpenRequest
-from loadtest.protocols.transports.audio_frames import joining
-from loadtest.protocols.transports.event_lines import EventLines
+from loadtest.protocols.transports.byte_streams import EventLines, LengthPrefixed
 from loadtest.protocols.transports.framing import Framing
-from loadtest.protocols.transports.length_prefixed import LengthPrefixed
+from loadtest.protocols.transports.masked_frames import joining
 from loadtest.protocols.transports.websocket import WebSocketClient
 
 _ENCRYPTED: Final = frozenset({"wss", "tls", "https"})

@@ -10,8 +10,8 @@ from loadtest.engine.transports.dialing import dial
 from loadtest.errors import InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.transports.event_lines import EventLines
-from loadtest.protocols.transports.items import Item
+from loadtest.protocols.transports.byte_streams import EventLines
+from loadtest.protocols.transports.framing import Item
 
 # A peer that closes the connection after its answer may get the next message before we know: if the end comes within
 # this time, and no answer, the peer did not take the message. Later, it took it and failed.

@@ -11,10 +11,9 @@ from loadtest.engine.transports.service_connection import SentBytes, ServiceConn
 from loadtest.engine.transports.stream import AudioHeads
 from loadtest.errors import EndpointUnreachable, InstrumentError
 from loadtest.protocols.address import Address
-from loadtest.protocols.base import Outgoing
+from loadtest.protocols.base import Outgoing, ServiceLost, ServiceMessage
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.service_items import ServiceLost, ServiceMessage
-from loadtest.protocols.transports.items import Item, Opened
+from loadtest.protocols.transports.framing import Item, Opened
 
 
 class ServicesTransport:

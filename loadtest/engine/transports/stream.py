@@ -12,9 +12,8 @@ from loadtest.engine.transports.dialing import dial
 from loadtest.protocols.address import Address
 from loadtest.protocols.base import Outgoing
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.transports.audio_frames import Join
-from loadtest.protocols.transports.framing import Framing
-from loadtest.protocols.transports.items import Opened, Rejected
+from loadtest.protocols.transports.framing import Framing, Opened, Rejected
+from loadtest.protocols.transports.masked_frames import Join
 
 # A longer reason is left out rather than cut: what a WebSocket's close frame can carry is bounded.
 _MAX_REASON_CHARS: Final = 100

@@ -14,7 +14,7 @@ from loadtest.protocols.base import Message, Outgoing
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpCancel, HttpRequest
 from loadtest.protocols.room_items import RoomItem
-from loadtest.protocols.transports.items import Opened
+from loadtest.protocols.transports.framing import Opened
 from loadtest.protocols.webrtc_items import ChannelOpen, KeepAlive, LocalOffer, MakeOffer, RemoteAnswer, WebRtcItem
 
 _CONNECTED: Final = frozenset({"connected", "completed"})

@@ -1,20 +1,25 @@
-"""The caller's side of a declared wire: any WebSocket whose messages a spec describes."""
+"""The caller's side of a declared wire: any WebSocket whose messages a spec describes.
+
+The spec comes from a file that the setting `spec` names, or is the setting itself.
+"""
 
 import base64
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 import orjson
 
-from loadtest.audio import pcm as samples
-from loadtest.protocols.audio_format import AudioFormat
+from loadtest.errors import UsageError
+from loadtest.protocols.audio_format import ODD_AUDIO, AudioFormat, SampleStream
 from loadtest.protocols.base import (
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     Content,
     EventKind,
@@ -24,15 +29,14 @@ from loadtest.protocols.base import (
     SpokenText,
     VoiceEvent,
 )
-from loadtest.protocols.cumulative_partials import CumulativePartials
-from loadtest.protocols.declared.jsonpath import JsonPath
 from loadtest.protocols.declared.recognition import KINDS, Recognition, not_observable, shows_cuts
-from loadtest.protocols.declared.spec import CallersAudio, EventRule, Spec
-from loadtest.protocols.declared.templates import AUDIO, OF_FRAME, filled, places
+from loadtest.protocols.declared.spec import CallersAudio, EventRule, Spec, parse_spec, spec_of
+from loadtest.protocols.declared.templates import AUDIO, OF_FRAME, JsonPath, filled, places
 from loadtest.protocols.error_objects import violation
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.json_fields import excerpt
-from loadtest.protocols.repeats import RepeatDetector
+from loadtest.protocols.received import CumulativePartials, RepeatDetector
+from loadtest.protocols.wire_settings import WireSettings, faults_without_effect, read_settings, refuse
 
 _MARK: Final = "@voiceprobe-audio@"
 # Placeholders for a counter while a template is made. None of them begins with the digits that another ends with,
@@ -118,11 +122,10 @@ _OF_REPLY: Final = frozenset(
 _LONGEST_MS: Final = 86_400_000.0
 
 
-class DeclaredCaller(AnsweringCaller):
-    """One conversation over a declared wire. Implements `loadtest.protocols.base.CallerProtocol`."""
+class DeclaredCaller(CallerProtocol):
+    """One conversation over a declared wire."""
 
     def __init__(self, options: CallerOptions, spec: Spec) -> None:
-        super().__init__()
         self._options = options
         self._spec = spec
         self._frames = DeclaredFrames(spec.audio)
@@ -140,7 +143,7 @@ class DeclaredCaller(AnsweringCaller):
             shows_cuts=shows_cuts(spec),
             ready_when_open=not needs_ready,
         )
-        self._output = AudioFormat(spec.reply.encoding, spec.reply.rate_hz)
+        self._output = SampleStream(AudioFormat(spec.reply.encoding, spec.reply.rate_hz))
         self._values: dict[str, Any] = {
             "model": options.model,
             "voice": options.voice,
@@ -151,7 +154,6 @@ class DeclaredCaller(AnsweringCaller):
         self._partials = CumulativePartials()
         self._repeats = RepeatDetector()
         self._carried: set[Content] = set()
-        self._odd = b""  # half a sample that the last piece of audio ended with
 
     # What is sent.
 
@@ -230,7 +232,7 @@ class DeclaredCaller(AnsweringCaller):
         name = self._spec.type.first(decoded)
         raw_type = name if isinstance(name, str) else ""
         event_id = None if self._spec.event_id is None else self._spec.event_id.first(decoded)
-        if self._repeats.is_repeat(event_id, raw_type, len(message)):
+        if self._repeats.is_repeat(event_id, (raw_type, len(message))):
             return [VoiceEvent(EventKind.DUPLICATE, raw_type or excerpt(message))]
         rules = self._recognition.rules_of(name, decoded)
         if not rules:
@@ -238,7 +240,7 @@ class DeclaredCaller(AnsweringCaller):
         events: list[VoiceEvent] = []
         for rule in rules:
             events += self._apply(rule, raw_type, decoded)
-            self._pending += self._messages(rule.send, decoded)
+            self._send(*self._messages(rule.send, decoded))
         return events
 
     def _apply(self, rule: EventRule, raw_type: str, decoded: object) -> list[VoiceEvent]:
@@ -277,7 +279,7 @@ class DeclaredCaller(AnsweringCaller):
 
     def _done(self, event: VoiceEvent, rule: EventRule, decoded: object) -> list[VoiceEvent]:
         carried, self._carried = frozenset(self._carried), set()
-        odd, self._odd = self._odd, b""
+        odd, self._output.half = self._output.half, b""
         status = _text(rule.status, decoded) or "completed"
         failure = None
         if status == "failed":
@@ -285,8 +287,7 @@ class DeclaredCaller(AnsweringCaller):
         done = msgspec.structs.replace(event, status=status, carried=carried, failure=failure)
         if not odd:
             return [done]
-        sentence = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
-        return [violation(event.raw_type, sentence, "odd_audio"), done]
+        return [violation(event.raw_type, ODD_AUDIO, "odd_audio"), done]
 
     def _json_audio(self, rule: EventRule, raw_type: str, decoded: object) -> list[VoiceEvent]:
         encoded = _text(rule.audio, decoded)
@@ -298,25 +299,11 @@ class DeclaredCaller(AnsweringCaller):
         return self._audio(raw_type, data, _text(rule.response, decoded), _text(rule.item, decoded))
 
     def _audio(self, raw_type: str, data: bytes, response_id: str | None, item_id: str | None) -> list[VoiceEvent]:
-        if self._output.encoding == "pcm16":
-            data = self._odd + data
-            whole = len(data) - len(data) % 2
-            data, self._odd = data[:whole], data[whole:]
-        else:
-            data = samples.to_bytes(self._output.decode(data))
-        if not data:
+        if not (pcm := self._output.feed(data)):
             return [VoiceEvent(EventKind.OTHER, raw_type)]
         self._carried.add("audio")
-        return [
-            VoiceEvent(
-                EventKind.AUDIO,
-                raw_type,
-                response_id=response_id,
-                item_id=item_id,
-                audio=data,
-                rate_hz=self._output.rate_hz,
-            )
-        ]
+        rate_hz = self._output.format.rate_hz
+        return [VoiceEvent(EventKind.AUDIO, raw_type, response_id, item_id, audio=pcm, rate_hz=rate_hz)]
 
     def _error(self, rule: EventRule, raw_type: str, decoded: object) -> VoiceEvent:
         message = _text(rule.message, decoded) or excerpt(orjson.dumps(decoded))
@@ -348,3 +335,45 @@ def _latencies(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, int]
         for name, each in found.items()
         if isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= _LONGEST_MS
     }
+
+
+# The options that a spec has places for.
+_PLACES: Final = frozenset({"model", "voice", "instructions"})
+
+
+class DeclaredSettings(WireSettings):
+    """The settings of the wire declared."""
+
+    spec: str | dict[str, Any] | None = None
+
+
+def declared(options: CallerOptions) -> DeclaredCaller:
+    """Create a caller of the wire that the setting `spec` declares. Raises UsageError with all its faults."""
+    settings = read_settings(DeclaredSettings, options.settings, "declared")
+    if settings.spec is None:
+        raise UsageError("declared: give the file that describes the wire: --protocol-option spec=FILE")
+    spec = read_spec(settings.spec) if isinstance(settings.spec, str) else spec_of(settings.spec, "spec")
+    refuse(faults_without_effect(options, "declared", _without_effect(spec)))
+    return DeclaredCaller(options, spec)
+
+
+def _without_effect(spec: Spec) -> dict[str, str]:
+    """Return the options that nothing in the spec carries, each with the reason."""
+    turn, opening = spec.turn, spec.open
+    answers = [rule.send for rule in spec.events]
+    sent = [opening.query, opening.headers, *opening.send, *turn.begin, *turn.end, *turn.interrupt, *answers]
+    written = places(sent)
+    unused = _PLACES - set(written)
+    reasons = {name: f"the spec has no place {{{name}}}" for name in sorted(unused)}
+    unsaid = "the spec states what the endpoint is sent, and has no place for it"
+    return {**reasons, "transcription_model": unsaid, "silence_duration_ms": unsaid}
+
+
+@cache
+def read_spec(file: str) -> Spec:
+    """Return the wire that a file declares; all calls share it. Raises UsageError with all its faults."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the spec {file!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return parse_spec(text, file)

@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 
 from loadtest.protocols.base import EventKind
-from loadtest.protocols.declared.jsonpath import JsonPath, parse_path
 from loadtest.protocols.declared.spec import EventRule, Exists, Meaning, Spec
-from loadtest.protocols.stage_metrics import OF_PARTIALS, OF_SPEECH, OF_TEXT, OF_TRANSCRIPTS
+from loadtest.protocols.declared.templates import JsonPath, parse_path
+from loadtest.protocols.wire_settings import OF_PARTIALS, OF_SPEECH, OF_TEXT, OF_TRANSCRIPTS
 
 KINDS: Final[Mapping[Meaning, EventKind]] = {
     "ready": EventKind.READY,

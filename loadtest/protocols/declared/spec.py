@@ -11,8 +11,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from loadtest.errors import UsageError
-from loadtest.protocols.declared.jsonpath import JsonPath, parse_path
-from loadtest.protocols.declared.templates import AUDIO, OF_CALL, OF_FRAME, check_template, places
+from loadtest.protocols.declared.templates import AUDIO, OF_CALL, OF_FRAME, JsonPath, check_template, parse_path, places
 
 Location = tuple[str | int, ...]
 

@@ -13,29 +13,31 @@ whatever it has not played. The service then sends `AgentAudioDone` for the repl
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
+from pydantic import AfterValidator, Field
 
-from loadtest.protocols.audio_format import AudioFormat
+from loadtest.audio import g711
+from loadtest.protocols.audio_format import FILE_HEADERS, ODD_AUDIO, AudioFormat, Encoding, SampleStream
 from loadtest.protocols.base import (
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
-    Content,
     EventKind,
     Message,
     OpenRequest,
     Pcm16,
+    TurnControl,
     VoiceEvent,
 )
-from loadtest.protocols.deepgram.settings import checked_session
 from loadtest.protocols.error_objects import error_message, violation
 from loadtest.protocols.failure import Failure, code_of
-from loadtest.protocols.foreign import message_type
+from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -43,142 +45,281 @@ from loadtest.protocols.json_fields import (
     as_object,
     excerpt,
     optional_text,
-    parse_object,
     required_text,
 )
-from loadtest.protocols.registry import register_built_in
-from loadtest.protocols.stage_metrics import OF_TEXT
-from loadtest.protocols.tool_results import result_of, result_text
+from loadtest.protocols.received import Handler, JsonMessages, ReplyUnderWay
+from loadtest.protocols.wire_settings import (
+    OF_PARTIALS,
+    OF_TEXT,
+    WireSettings,
+    read_settings,
+    refuse,
+    result_of,
+    result_text,
+    unknown_tool,
+    withheld,
+)
+
+WIRE: Final = "deepgram-agent"
+INPUT_RATE_HZ: Final = 16_000
+OUTPUT_RATE_HZ: Final = 24_000
+TRACE_TAG: Final = "traceparent"
+# What the agent does where neither the agent's settings nor an option says anything else.
+LISTENING_MODEL: Final = "flux-general-en"
+THINKING_MODEL: Final = "gpt-4o-mini"
+SPEAKING_MODEL: Final = "aura-2-thalia-en"
+# Models of the second version of Deepgram's recognition, the one whose turns a caller can end.
+_FLUX: Final = "flux"
+# Above what the recognizer can reach: it then leaves the end of turns to the caller.
+_NEVER_ENDS: Final = 1.0
+EncodingName = Literal["linear16", "mulaw", "alaw"]
+_ENCODINGS: Final[Mapping[EncodingName, Encoding]] = {"linear16": "pcm16", "mulaw": "pcmu", "alaw": "pcma"}
+_NAMES: Final = {encoding: name for name, encoding in _ENCODINGS.items()}
+# The neutral options, and the part of the agent that each is in.
+_PARTS: Final = {"transcription_model": "listen", "model": "think", "instructions": "think", "voice": "speak"}
+
+
+def _agent(agent: str | dict[str, Any]) -> str | dict[str, Any]:
+    if not agent:
+        raise ValueError("give the agent's id, or its settings")
+    if isinstance(agent, dict):
+        faults = [
+            f"{part} must be {'an object' if part == 'listen' else 'an object, or a list of objects'}"
+            for part in ("listen", "think", "speak")
+            if part in agent and not _is_part(agent[part], may_be_list=part != "listen")
+        ]
+        if faults:
+            raise ValueError("; ".join(faults))
+    return agent
+
+
+def _is_part(value: object, *, may_be_list: bool) -> bool:
+    if may_be_list and isinstance(value, list):
+        return bool(value) and all(isinstance(each, dict) for each in value)  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(value, dict)
+
+
+class DeepgramSettings(WireSettings):
+    """The `[protocol]` table of a scenario."""
+
+    # The id of an agent that is configured at Deepgram, or what the message `Settings` has as `agent`.
+    agent: Annotated[str | dict[str, Any], AfterValidator(_agent)] | None = None
+    input_encoding: EncodingName | None = None  # None: what the neutral options say, which is linear16 unless set
+    output_encoding: EncodingName | None = None
+    input_rate_hz: Literal[8000, 16000, 24000, 48000] | None = None  # None: 16 kHz, or G.711's
+    output_rate_hz: Literal[8000, 16000, 24000, 32000, 48000] | None = None  # None: 24 kHz, or G.711's
+    tools: dict[str, Any] = Field(default_factory=dict)  # the result of each function by its name; "*" is any other
+    tags: tuple[str, ...] = ()  # of the request, in Deepgram's usage reports
+    history: bool | None = None  # whether the service also repeats the conversation in messages of its own
+    experimental: bool | None = None
+    mip_opt_out: bool | None = None  # out of Deepgram's Model Improvement Program
+    auth: Literal["token", "bearer"] = "token"  # an API key, or a temporary token
+
+
+@dataclass(frozen=True, slots=True)
+class DeepgramSession:
+    """The requests of one caller."""
+
+    settings: DeepgramSettings
+    input_format: AudioFormat
+    output_format: AudioFormat
+    agent: str | dict[str, Any]
+    turn_controls: frozenset[TurnControl]
+
+    def message(self, traceparent: str | None, metadata: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+        """Return the message `Settings`. The trace and the metadata are tags: the wire has no other place for them."""
+        settings = self.settings
+        trace = () if traceparent is None else ((TRACE_TAG, traceparent),)
+        tags = [*settings.tags, *(f"{name}={value}" for name, value in (*trace, *metadata))]
+        optional = {
+            "tags": tags or None,
+            "experimental": settings.experimental,
+            "flags": None if settings.history is None else {"history": settings.history},
+            "mip_opt_out": settings.mip_opt_out,
+        }
+        raw = {**_declared(self.output_format), "container": "none"}
+        audio = {"input": _declared(self.input_format), "output": raw}
+        chosen = {name: value for name, value in optional.items() if value is not None}
+        return {"type": "Settings", **chosen, "audio": audio, "agent": self.agent}
+
+
+def _declared(chosen: AudioFormat) -> dict[str, Any]:
+    return {"encoding": _NAMES[chosen.encoding], "sample_rate": chosen.rate_hz}
+
+
+def checked_session(options: CallerOptions) -> DeepgramSession:
+    """Return what a caller asks for. Raises UsageError with one line for each fault."""
+    faults: list[str] = []
+    if options.silence_duration_ms is not None:
+        faults.append(
+            f"{WIRE}: the silence that ends a turn cannot be set; set eot_threshold or eot_timeout_ms of the agent's "
+            "listen.provider"
+        )
+    settings = read_settings(DeepgramSettings, options.settings, WIRE, known_faults=faults)
+    input_format = _format(settings.input_encoding, options.input_format, settings.input_rate_hz or INPUT_RATE_HZ)
+    output_format = _format(settings.output_encoding, options.output_format, settings.output_rate_hz or OUTPUT_RATE_HZ)
+    faults += _rate_fault("input_rate_hz", settings.input_rate_hz, input_format)
+    faults += _rate_fault("output_rate_hz", settings.output_rate_hz, output_format)
+    faults += _agent_faults(options, settings.agent)
+    agent = settings.agent if isinstance(settings.agent, str) else _whole_agent(options, settings.agent or {})
+    turn_controls: frozenset[TurnControl] = frozenset({"server", "manual"} if _can_force(agent) else {"server"})
+    if options.turn_control not in turn_controls:
+        faults.append(
+            f"{WIRE}: only Flux, version v2 of the agent's listen.provider, leaves the end of turns to the caller"
+        )
+    refuse(faults)
+    return DeepgramSession(
+        settings=settings,
+        input_format=input_format,
+        output_format=output_format,
+        agent=agent,
+        turn_controls=turn_controls,
+    )
+
+
+def _format(name: EncodingName | None, otherwise: Encoding, rate_hz: int) -> AudioFormat:
+    encoding = otherwise if name is None else _ENCODINGS[name]
+    return AudioFormat(encoding, rate_hz if encoding == "pcm16" else g711.RATE_HZ)
+
+
+def _rate_fault(name: str, rate_hz: int | None, chosen: AudioFormat) -> list[str]:
+    if rate_hz in (None, chosen.rate_hz):
+        return []
+    encoding = _NAMES[chosen.encoding]
+    return [f"{WIRE}: the setting {name!r} is {rate_hz}, but {encoding} always has {chosen.rate_hz} Hz; leave it out"]
+
+
+def _agent_faults(options: CallerOptions, agent: str | dict[str, Any] | None) -> list[str]:
+    """Return the neutral options that the agent's settings have decided already."""
+    given = [name for name in _PARTS if getattr(options, name) is not None]
+    if isinstance(agent, str):
+        return [
+            f"{WIRE}: the wire cannot set {name!r} of an agent that is configured at Deepgram; leave it out"
+            for name in given
+        ]
+    return [
+        f"{WIRE}: {name!r} and the agent's {_PARTS[name]!r} exclude each other; leave one of them out"
+        for name in given
+        if _PARTS[name] in (agent or {})
+    ]
+
+
+def _whole_agent(options: CallerOptions, agent: dict[str, Any]) -> dict[str, Any]:
+    """Return the agent with what it does not say itself."""
+    listening = options.transcription_model or LISTENING_MODEL
+    version = "v2" if listening.startswith(_FLUX) else "v1"
+    prompt = {} if options.instructions is None else {"prompt": options.instructions}
+    usual = {
+        "listen": {"provider": {"type": "deepgram", "version": version, "model": listening}},
+        "think": {"provider": {"type": "open_ai", "model": options.model or THINKING_MODEL}, **prompt},
+        "speak": {"provider": {"type": "deepgram", "model": options.voice or SPEAKING_MODEL}},
+    }
+    whole = {**usual, **agent}
+    if options.turn_control == "manual" and _can_force(whole):
+        whole["listen"] = {**whole["listen"], "provider": {"eot_threshold": _NEVER_ENDS, **_provider(whole)}}
+    return whole
+
+
+def _can_force(agent: str | Mapping[str, Any]) -> bool:
+    """Return whether the caller can end its turns. Of an agent that is configured at Deepgram only the service
+    knows."""
+    if isinstance(agent, str):
+        return True
+    return _provider(agent).get("version") == "v2"
+
+
+def _provider(agent: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return what recognizes the caller's speech."""
+    return as_object(agent["listen"].get("provider")) or {}
+
 
 MAX_CALLS: Final = 1000  # remembered at once
 INTERRUPTED: Final = "the service heard the caller speak"
-# Audio that begins like a file. It would be played as noise: raw audio is asked for.
-_FILE_HEADERS: Final = (b"RIFF", b"OggS", b"ID3", b"fLaC")
 
 
-class DeepgramReply:
-    """The reply under way, if any. Every method returns the events that the message makes."""
+class DeepgramReply(ReplyUnderWay):
+    """The reply under way, if any."""
 
     def __init__(self, output_format: AudioFormat) -> None:
-        self._format = output_format
-        self._open = False
-        self._carried: set[Content] = set()
+        super().__init__()
+        self._samples = SampleStream(output_format)
         self._spoken = False  # words of the reply have come
         self._calls: set[str] = set()  # functions called since the last words: more words follow their results
-        self._half = b""  # of a sample that was cut in two
         self._unplayed = False  # audio has come since the client last dropped all of it
         self._stale = False  # audio that comes now was under way when the reply was broken off
         self._owes_end = False  # of a reply that was broken off
 
-    def thought(self, raw_type: str, text: str) -> list[VoiceEvent]:
-        """The agent thinks."""
-        events = self._begin(raw_type)
-        return [*events, VoiceEvent(EventKind.REASONING_TEXT, raw_type, text=text)] if text else events
+    def begin(self, raw_type: str) -> list[VoiceEvent]:
+        """The first sign of a reply begins it."""
+        self._stale = False
+        return super().begin(raw_type)
 
-    def called(self, raw_type: str, call_ids: Iterable[str]) -> list[VoiceEvent]:
+    def called(self, raw_type: str, call_ids: Sequence[str]) -> list[VoiceEvent]:
         """The agent calls functions: it goes on with their results."""
-        events = self._begin(raw_type)
-        self._carried.add("tool_call")
+        events = self.begin(raw_type)
+        self.carried.add("tool_call")
         self._calls.update(islice(call_ids, MAX_CALLS - len(self._calls)))
         return events
 
-    def uncalled(self, raw_type: str, call_ids: Iterable[str]) -> list[VoiceEvent]:
+    def uncalled(self, call_ids: Sequence[str]) -> None:
         """The agent needs the results of these calls no longer."""
         self._calls.difference_update(call_ids)
-        return [VoiceEvent(EventKind.OTHER, raw_type)]
 
     def words(self, raw_type: str, text: str, *, fills_wait: bool) -> list[VoiceEvent]:
         """A sentence of the reply, which is sent when it is spoken. Words that fill a wait answer nothing."""
         if not text:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        events = self._begin(raw_type)
+            return []
         if not fills_wait:
             self._calls.clear()
         text = f" {text}" if self._spoken else text
         self._spoken = True
-        self._carried.add("text")
-        return [*events, VoiceEvent(EventKind.SPOKEN_TEXT, raw_type, text=text)]
+        return self.piece(EventKind.SPOKEN_TEXT, raw_type, "text", text=text)
 
-    def speaking(self, raw_type: str, **reported: Any) -> list[VoiceEvent]:
-        """The service says that it begins to speak, and what took it how long."""
-        events = self._begin(raw_type)
-        return [*events, VoiceEvent(EventKind.SPEECH_SYNTHESIS_STARTED, raw_type, **reported)]
-
-    def audio(self, raw_type: str, data: bytes) -> list[VoiceEvent]:
+    def audio(self, data: bytes) -> list[VoiceEvent]:
         """A piece of audio; what was under way when the reply was broken off is no part of any."""
         if self._stale or not data:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        first = "audio" not in self._carried
-        events = self._begin(raw_type)
-        if first and data.startswith(_FILE_HEADERS):
+            return [VoiceEvent(EventKind.OTHER, AUDIO)]
+        first = "audio" not in self.carried
+        events = self.begin(AUDIO)
+        if first and data.startswith(FILE_HEADERS):
             sentence = f"the audio begins like a file, with {data[:4]!r}; it must be raw audio"
-            events.append(violation(raw_type, sentence, "audio_header"))
-        self._carried.add("audio")
-        pcm = self._decoded(data)
-        if pcm:
+            events.append(violation(AUDIO, sentence, "audio_header"))
+        self.carried.add("audio")
+        if pcm := self._samples.feed(data):
             self._unplayed = True
-            rate_hz = self._format.rate_hz
-            events.append(VoiceEvent(EventKind.AUDIO, raw_type, audio=pcm, rate_hz=rate_hz))
-        return events or [VoiceEvent(EventKind.OTHER, raw_type)]
-
-    def _decoded(self, data: bytes) -> bytes:
-        if self._format.encoding != "pcm16":
-            return self._format.decode(data).tobytes()
-        data = self._half + data
-        whole = len(data) // 2 * 2
-        self._half = data[whole:]
-        return data[:whole]
+            events.append(VoiceEvent(EventKind.AUDIO, AUDIO, audio=pcm, rate_hz=self._samples.format.rate_hz))
+        return events or [VoiceEvent(EventKind.OTHER, AUDIO)]
 
     def audio_done(self, raw_type: str) -> list[VoiceEvent]:
         """All audio of a reply has been sent: of the one under way, or of the one that was broken off before it."""
-        if self._owes_end and "audio" not in self._carried:
+        if self._owes_end and "audio" not in self.carried:
             self._owes_end = self._stale = False
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        if not self._open:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
+        if not self.is_open:
+            return []
         events = [VoiceEvent(EventKind.AUDIO_DONE, raw_type)]
-        if self._half:
-            sentence = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
-            events.append(violation(raw_type, sentence, "odd_audio"))
+        if self._samples.half:
+            events.append(violation(raw_type, ODD_AUDIO, "odd_audio"))
         self._owes_end = False
-        return [*events, self._done(raw_type, "completed", None)]
+        return [*events, self._end(raw_type, "completed")]
 
     def interrupted(self, raw_type: str) -> list[VoiceEvent]:
         """The service heard the caller: nothing that it has sent is to be played any more."""
-        events: list[VoiceEvent] = []
-        if self._unplayed:
-            self._unplayed = False
-            events.append(VoiceEvent(EventKind.CLEAR, raw_type))
-        if self._open:
+        events = [VoiceEvent(EventKind.CLEAR, raw_type)] if self._unplayed else []
+        self._unplayed = False
+        if self.is_open:
             self._owes_end = self._stale = True
-            events.append(self._done(raw_type, "cancelled", INTERRUPTED))
+            events.append(self._end(raw_type, "cancelled", INTERRUPTED))
         return events
 
     def asked(self) -> None:
         """The caller's question is closed: what comes from now on answers it."""
         self._stale = False
 
-    def _begin(self, raw_type: str) -> list[VoiceEvent]:
-        self._stale = False
-        if self._open:
-            return []
-        self._open = True
-        return [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type)]
-
-    def _done(self, raw_type: str, status: str, why: str | None) -> VoiceEvent:
-        event = VoiceEvent(
-            EventKind.RESPONSE_DONE,
-            raw_type,
-            status=status,
-            carried=frozenset(self._carried),
-            owes_response=bool(self._calls) and status == "completed",
-            message=why,
-        )
-        self._open = self._spoken = False
-        self._carried = set()
-        self._calls = set()
-        self._half = b""
-        return event
+    def _end(self, raw_type: str, status: str, why: str | None = None) -> VoiceEvent:
+        self.owes_response = bool(self._calls)
+        self._spoken, self._calls, self._samples.half = False, set(), b""
+        return self.done(raw_type, status, why)
 
 
 FRAME_MS: Final = 20
@@ -186,15 +327,11 @@ PATH: Final = "/v1/agent/converse"
 SECOND_NS: Final = 1_000_000_000
 LONGEST_S: Final = 86_400.0
 AUDIO: Final = "audio"
-_SCHEMES: Final = {"token": "Token", "bearer": "Bearer"}
-_NO_PARTIALS: Final = "this wire has no partial transcripts"
-_NO_END_OF_TURN: Final = "this wire does not say when the service closed the caller's turn"
-_TEXT_WITH_SPEECH: Final = "this wire sends the words of a reply with their speech, not when they were generated"
-NOT_OBSERVABLE: Final[Mapping[str, str]] = {
-    "endpointing": _NO_END_OF_TURN,
-    "asr_partial_latency": _NO_PARTIALS,
-    **dict.fromkeys(OF_TEXT, _TEXT_WITH_SPEECH),
-}
+NOT_OBSERVABLE: Final = withheld(
+    (("endpointing",), "this wire does not say when the service closed the caller's turn"),
+    (OF_PARTIALS, "this wire has no partial transcripts"),
+    (OF_TEXT, "this wire sends the words of a reply with their speech, not when they were generated"),
+)
 # The fields of the messages in which the service reports its latencies, in seconds.
 _LATENCIES: Final = ("total_latency", "tts_latency", "ttt_latency")
 _REPORTED: Final = (
@@ -206,31 +343,27 @@ _REPORTED: Final = (
     "tts_latency",
     "total_latency",
 )
-# Messages that no caller needs.
-_NOT_NEEDED: Final = frozenset(
-    {
-        "__customFromThinkProvider",
-        "FrustrationDetected",
-        "FunctionCallResponse",
-        "History",
-        "ListenUpdated",
-        "PromptUpdated",
-        "SpeakUpdated",
-        "ThinkLiveUpdated",
-        "ThinkUpdated",
-    }
-)
-# The first argument is the conversation.
-Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
-@register_built_in("deepgram-agent")
-class DeepgramCaller(AnsweringCaller):
-    """One conversation of a caller with an agent. Implements `loadtest.protocols.base.CallerProtocol`."""
+class DeepgramCaller(JsonMessages, CallerProtocol):
+    """One conversation of a caller with an agent."""
+
+    unused = frozenset(
+        {
+            "__customFromThinkProvider",
+            "FrustrationDetected",
+            "FunctionCallResponse",
+            "History",
+            "ListenUpdated",
+            "PromptUpdated",
+            "SpeakUpdated",
+            "ThinkLiveUpdated",
+            "ThinkUpdated",
+        }
+    )
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError with one line for each fault of the settings and options."""
-        super().__init__()
         self._options = options
         self._session = checked_session(options)
         self.capabilities = Capabilities(
@@ -252,17 +385,9 @@ class DeepgramCaller(AnsweringCaller):
         parts = urlsplit(target_url)
         if parts.path in ("", "/"):
             parts = parts._replace(path=PATH)
-        headers: list[tuple[str, str]] = []
-        if self._options.token is not None:
-            scheme = _SCHEMES[self._session.settings.auth]
-            headers.append(("Authorization", f"{scheme} {self._options.token}"))
-        if traceparent is not None:
-            headers.append(("traceparent", traceparent))
+        scheme = f"{self._session.settings.auth.capitalize()} "
+        headers = bearer_headers(self._options.token, traceparent, scheme=scheme)
         return OpenRequest(urlunsplit(parts), (*headers, *self._options.headers))
-
-    def opened(self) -> Sequence[Message]:
-        """Return nothing: `Welcome` must come first."""
-        return ()
 
     def awaited(self) -> str | None:
         """Return the message that greets, or accepts the settings."""
@@ -278,53 +403,40 @@ class DeepgramCaller(AnsweringCaller):
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
-        raw_type = ""
-        is_binary = isinstance(message, bytes)
-        if is_binary and not message.startswith(b"{"):
-            return self._reply.audio(AUDIO, message)
-        try:
-            fields = parse_object(message)
-            raw_type = message_type(fields, "type", message)
-            handler = self._handlers.get(raw_type)
-            if handler is not None:
-                return handler(self, raw_type, fields)
-            return [VoiceEvent(EventKind.OTHER if raw_type in _NOT_NEEDED else EventKind.UNKNOWN, raw_type)]
-        except MalformedError as error:
-            if is_binary and not raw_type:
-                return self._reply.audio(AUDIO, message)  # its first byte happens to be an opening brace
-            where = f"{raw_type}: " if raw_type else ""
-            return [violation(raw_type, f"{where}{error}", "malformed_message")]
+        if isinstance(message, bytes) and not message.startswith(b"{"):
+            return self._reply.audio(message)
+        events = super().receive(message)
+        if isinstance(message, bytes) and events[0].kind is EventKind.ERROR and not events[0].raw_type:
+            return self._reply.audio(message)  # its first byte happens to be an opening brace
+        return events
 
     # Session.
 
     def _welcome(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        del raw_type
         if not self._settings_sent:
             self._settings_sent = True
             self._request_id = optional_text(fields, "request_id")
             settings = self._session.message(self._traceparent, self._options.metadata)
-            self._pending.append(orjson.dumps(settings).decode())
-        return [VoiceEvent(EventKind.OTHER, raw_type)]
+            self._send(orjson.dumps(settings).decode())
+        return []
 
     def _applied(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         del fields
         if self._ready:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         self._ready = True
         identity = {} if self._request_id is None else {"session.id": self._request_id}
         return [VoiceEvent(EventKind.READY, raw_type, metadata=identity)]
 
     def _error(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         """Every error ends the session; what the session survives is a warning."""
-        failure = Failure("endpoint_error", code_of(fields.get("code")))
-        message = _described(fields)
-        if not self._ready:
+        is_fatal = raw_type == "Error"
+        message = error_message({name: value for name, value in fields.items() if name != "type"})
+        if is_fatal and not self._ready:
             message = f"the session was refused: {message}"
-        return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=True, failure=failure)]
-
-    def _warning(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        failure = Failure("endpoint_error", code_of(fields.get("code"), "warning"))
-        message = _described(fields)
-        return [VoiceEvent(EventKind.ERROR, raw_type, message=message, failure=failure)]
+        failure = Failure("endpoint_error", code_of(fields.get("code"), None if is_fatal else "warning"))
+        return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=is_fatal, failure=failure)]
 
     def _injection_refused(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         failure = Failure("endpoint_error", "injection_refused")
@@ -351,16 +463,19 @@ class DeepgramCaller(AnsweringCaller):
     # The reply.
 
     def _thinking(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        return self._reply.thought(raw_type, optional_text(fields, "content") or "")
+        events, text = self._reply.begin(raw_type), optional_text(fields, "content")
+        return [*events, VoiceEvent(EventKind.REASONING_TEXT, raw_type, text=text)] if text else events
 
     def _started_speaking(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        return self._reply.speaking(raw_type, service_ns=_latencies_ns(raw_type, fields, _LATENCIES))
+        """The service says that it begins to speak, and what took it how long."""
+        service_ns = _latencies_ns(raw_type, fields, _LATENCIES)
+        started = VoiceEvent(EventKind.SPEECH_SYNTHESIS_STARTED, raw_type, service_ns=service_ns)
+        return [*self._reply.begin(raw_type), started]
 
     def _latency_report(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         """One latency or several; the service sends many of these in a turn, and some while the caller speaks."""
         service_ns = _latencies_ns(raw_type, fields, _REPORTED)
-        kind = EventKind.SERVICE_REPORT if service_ns else EventKind.OTHER
-        return [VoiceEvent(kind, raw_type, service_ns=service_ns)]
+        return [VoiceEvent(EventKind.SERVICE_REPORT, raw_type, service_ns=service_ns)] if service_ns else []
 
     def _audio_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         del fields
@@ -369,30 +484,28 @@ class DeepgramCaller(AnsweringCaller):
     def _functions_called(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         calls = _functions(fields)
         events = self._reply.called(raw_type, [call_id for call_id, _, _ in calls])
-        results = self._session.settings.tools
         for call_id, name, client_side in calls:
             if not client_side:
                 continue  # the service calls it itself
-            result = result_of(results, name)
+            result = result_of(self._session.settings.tools, name)
             if result is None:
-                sentence = f"the agent called the function {name!r}, for which the settings have no result"
-                events.append(violation(raw_type, f"{sentence}: add it to tools", "unknown_tool"))
+                events.append(unknown_tool(raw_type, name))
                 continue
             content = result_text(result)
             answer = {"type": "FunctionCallResponse", "id": call_id, "name": name, "content": content}
-            self._pending.append(orjson.dumps(answer).decode())
-        return events or [VoiceEvent(EventKind.OTHER, raw_type)]
+            self._send(orjson.dumps(answer).decode())
+        return events
 
     def _functions_cancelled(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        return self._reply.uncalled(raw_type, [call_id for call_id, _, _ in _functions(fields)])
+        del raw_type
+        self._reply.uncalled([call_id for call_id, _, _ in _functions(fields)])
+        return []
 
-    # On the class, not on each object: bound methods in an object would be a reference cycle that only the garbage
-    # collector breaks.
-    _handlers: ClassVar[Mapping[str, Handler]] = {
+    handlers: ClassVar[Mapping[str, Handler]] = {
         "Welcome": _welcome,
         "SettingsApplied": _applied,
         "Error": _error,
-        "Warning": _warning,
+        "Warning": _error,
         "InjectionRefused": _injection_refused,
         "UserStartedSpeaking": _user_started,
         "ConversationText": _text,
@@ -403,11 +516,6 @@ class DeepgramCaller(AnsweringCaller):
         "FunctionCallRequest": _functions_called,
         "FunctionCallCancelled": _functions_cancelled,
     }
-
-
-def _described(fields: Json) -> str:
-    """Return what an error or a warning says."""
-    return error_message({name: value for name, value in fields.items() if name != "type"})
 
 
 def _functions(fields: Json) -> list[tuple[str, str, bool]]:

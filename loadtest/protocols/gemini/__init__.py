@@ -1,1 +1,1 @@
-"""The wire of Gemini Live: `setup` begins a session, `session` decodes it, `caller` speaks it."""
+"""The wire of Gemini Live: `settings` begin a session, `session` decodes it, `caller` speaks it."""

@@ -11,20 +11,23 @@ from urllib.parse import urlsplit, urlunsplit
 
 from loadtest.audio import pcm as samples
 from loadtest.protocols.base import (
-    CallerDefaults,
     CallerOptions,
     Capabilities,
     Message,
     OpenRequest,
     Pcm16,
     SpokenText,
-    VoiceEvent,
 )
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.gemini import setup
 from loadtest.protocols.gemini.session import LiveSession
-from loadtest.protocols.gemini.settings import WIRE, checked_settings, not_observable
-from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.gemini.settings import (
+    completed,
+    credentials,
+    gemini_settings,
+    is_enterprise,
+    not_observable,
+    setup_message,
+)
 
 INPUT_RATE_HZ: Final = 16_000
 FRAME_MS: Final = 20
@@ -32,15 +35,13 @@ FRAME_MS: Final = 20
 _LIMIT: Final = re.compile(r"resource_exhausted|resource has been exhausted|\bquota\b", re.IGNORECASE)
 
 
-@register_built_in(WIRE)
-class GeminiCaller(CallerDefaults):
-    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol`."""
+class GeminiCaller(LiveSession):
+    """One conversation of a caller."""
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError with all faults of settings and options."""
+        super().__init__(gemini_settings(options))
         self._options = options
-        self._settings = checked_settings(options)
-        self._session = LiveSession(self._settings)
         self._manual = options.turn_control == "manual"
         self._enterprise = False
         self.capabilities = Capabilities(
@@ -53,30 +54,19 @@ class GeminiCaller(CallerDefaults):
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
         """Complete the address by the service's path; put the key, or the token, and the trace into headers."""
         parts = urlsplit(target_url)
-        self._enterprise = setup.is_enterprise(parts)
-        headers = setup.credentials(parts, self._options.token)
+        self._enterprise = is_enterprise(parts)
+        headers = credentials(parts, self._options.token)
         if traceparent is not None:
             headers.append(("traceparent", traceparent))
-        url = urlunsplit(setup.completed(parts, self._options, self._settings))
+        url = urlunsplit(completed(parts, self._options, self._settings))
         return OpenRequest(url, (*headers, *self._options.headers))
 
     def opened(self) -> Sequence[Message]:
         """Return the setup, which the service acknowledges."""
-        return (setup.setup_message(self._options, self._settings, enterprise=self._enterprise),)
-
-    def receive(self, message: Message) -> Sequence[VoiceEvent]:
-        """Decode one message; never raises."""
-        return self._session.receive(message)
-
-    def pending(self) -> Sequence[Message]:
-        """Return the results of tools that are waiting to be sent, and empty the queue."""
-        if not self._session.answers:
-            return ()
-        messages, self._session.answers = self._session.answers, []
-        return messages
+        return (setup_message(self._options, self._settings, enterprise=self._enterprise),)
 
     def awaited(self) -> str | None:
-        """Return the message that accepts the setup."""
+        """Return the message that accepts the"""
         return "setupComplete in answer to setup"
 
     def audio_message(self, pcm: Pcm16) -> bytes:
@@ -86,8 +76,7 @@ class GeminiCaller(CallerDefaults):
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
         """Under manual turn control, tell the service that the caller begins to speak."""
-        del spoken
-        self._session.begin_turn()
+        super().begin_turn(spoken)
         return ('{"realtimeInput":{"activityStart":{}}}',) if self._manual else ()
 
     def end_turn(self) -> Sequence[Message]:

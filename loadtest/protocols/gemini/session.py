@@ -11,18 +11,15 @@ nothing.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-import msgspec
 import orjson
 
 from loadtest.protocols.audio_format import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
-from loadtest.protocols.base import Content, EventKind, VoiceEvent
-from loadtest.protocols.cumulative_partials import CumulativePartials
-from loadtest.protocols.error_objects import error_message, violation
-from loadtest.protocols.exact_messages import ExactMessage, ExactReader
+from loadtest.protocols.base import CallerProtocol, Content, EventKind, Message, SpokenText, VoiceEvent
+from loadtest.protocols.error_objects import error_message
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
 from loadtest.protocols.gemini.settings import GeminiSettings
 from loadtest.protocols.json_fields import (
@@ -38,7 +35,13 @@ from loadtest.protocols.json_fields import (
     required_base64,
     required_text,
 )
-from loadtest.protocols.tool_results import result_of
+from loadtest.protocols.received import (
+    CumulativePartials,
+    Handler,
+    ReplyUnderWay,
+    malformed,
+)
+from loadtest.protocols.wire_settings import result_of, unknown_tool
 
 INTERRUPTED: Final = "interrupted"
 # The service waits for the caller: it has nothing to say yet, and nothing failed.
@@ -46,91 +49,51 @@ _WAITS: Final = "NEED_MORE_INPUT"
 _UNSPECIFIED: Final = "TURN_COMPLETE_REASON_UNSPECIFIED"
 
 
-class LiveReply:
-    """The reply under way, if any. Every method returns the events that a member of a message makes."""
+class LiveReply(ReplyUnderWay):
+    """The reply under way, if any."""
 
     def __init__(self) -> None:
-        self.is_open = False
-        self._carried: set[Content] = set()
-        self._owes_response = False  # a tool was called, and no content has come since
+        super().__init__()
         self._ended = False  # a reply has ended, and the turn has not been completed since
 
-    def audio(self, raw_type: str, pcm: bytes, rate_hz: int) -> list[VoiceEvent]:
-        """A piece of speech."""
-        return [*self._content(raw_type, "audio"), VoiceEvent(EventKind.AUDIO, raw_type, audio=pcm, rate_hz=rate_hz)]
-
-    def text(self, raw_type: str, text: str, kind: EventKind) -> list[VoiceEvent]:
-        """A piece of the answer's text: `kind` is OTHER where it is no part of what is measured."""
-        return [*self._content(raw_type, "text"), VoiceEvent(kind, raw_type, text=text)]
-
-    def reasoning(self, raw_type: str, text: str) -> list[VoiceEvent]:
-        """A piece of what the model thinks before it answers."""
-        return [*self._begin(raw_type), VoiceEvent(EventKind.REASONING_TEXT, raw_type, text=text)]
+    def piece(self, kind: EventKind, raw_type: str, content: Content, **fields: Any) -> list[VoiceEvent]:
+        """A piece of content: `kind` is OTHER where it is no part of what is measured."""
+        self.owes_response = False
+        return super().piece(kind, raw_type, content, **fields)
 
     def tool_called(self, raw_type: str) -> list[VoiceEvent]:
         """The model calls a tool; the answer comes when it has the result."""
-        began = self._begin(raw_type)
-        self._carried.add("tool_call")
-        self._owes_response = True
+        began = self.begin(raw_type)
+        self.carried.add("tool_call")
+        self.owes_response = True
         return began
-
-    def tool_cancelled(self) -> None:
-        """The model no longer waits for the results of its tools."""
-        self._owes_response = False
 
     def interrupted(self, raw_type: str) -> list[VoiceEvent]:
         """The caller's speech stops the reply, or what is still played of one that has been generated."""
-        events = [VoiceEvent(EventKind.CLEAR, raw_type)]
-        if self.is_open:
-            events.append(self._done(raw_type, "cancelled", INTERRUPTED))
+        done = [self.done(raw_type, "cancelled", INTERRUPTED)] if self.is_open else []
         self._ended = True
-        return events
+        return [VoiceEvent(EventKind.CLEAR, raw_type), *done]
 
     def generation_complete(self, raw_type: str) -> list[VoiceEvent]:
         """All of the reply has been sent."""
         if not self.is_open:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         self._ended = True
-        return [self._done(raw_type, "completed", None)]
+        return [self.done(raw_type)]
 
     def turn_complete(self, raw_type: str, reason: str | None, *, goes_on: bool) -> list[VoiceEvent]:
         """The service's turn is over; with `goes_on`, only a part of it, and more follows without another question."""
         before, self._ended = self._ended, False
         reason = None if reason == _UNSPECIFIED else reason
         if not self.is_open and before and not goes_on:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        began = self._begin(raw_type)
-        self._owes_response = self._owes_response or goes_on
-        if reason is None:
-            return [*began, self._done(raw_type, "completed", None)]
-        spoke = bool(self._carried & {"audio", "text"})
-        return [*began, self._done(raw_type, "incomplete" if spoke or reason == _WAITS else "failed", reason)]
-
-    def _content(self, raw_type: str, what: Content) -> list[VoiceEvent]:
-        began = self._begin(raw_type)
-        self._owes_response = False
-        self._carried.add(what)
-        return began
-
-    def _begin(self, raw_type: str) -> list[VoiceEvent]:
-        if self.is_open:
             return []
-        self.is_open = True
-        return [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type)]
-
-    def _done(self, raw_type: str, status: str, why: str | None) -> VoiceEvent:
-        event = VoiceEvent(
-            EventKind.RESPONSE_DONE,
-            raw_type,
-            status=status,
-            carried=frozenset(self._carried),
-            owes_response=self._owes_response and status == "completed",
-            message=why,
-            failure=Failure("endpoint_error", code_of(why)) if status == "failed" else None,
-        )
-        self.is_open = self._owes_response = False
-        self._carried = set()
-        return event
+        began = self.begin(raw_type)
+        self.owes_response = self.owes_response or goes_on
+        if reason is None:
+            return [*began, self.done(raw_type)]
+        if self.carried & {"audio", "text"} or reason == _WAITS:
+            return [*began, self.done(raw_type, "incomplete", reason)]
+        return [*began, self.done(raw_type, "failed", reason, Failure("endpoint_error", code_of(reason)))]
 
 
 # The counts of tokens by our names: of their totals, and of the lists that part them by modality.
@@ -279,41 +242,6 @@ OUTPUT_RATE_HZ: Final = 24_000  # of audio whose type does not say it
 _RATE: Final = re.compile(r";\s*rate=(\d{1,7})\s*(?:;|$)")
 
 
-class SpeechData(ExactMessage, rename="camel"):
-    """The audio, and what it is."""
-
-    mime_type: str
-    data: bytes
-
-
-class SpeechPart(ExactMessage, rename="camel"):
-    """One of the parts of a turn."""
-
-    inline_data: SpeechData
-
-
-class SpeechTurn(ExactMessage, rename="camel"):
-    """The parts of a turn."""
-
-    parts: Annotated[list[SpeechPart], msgspec.Meta(min_length=1)]
-    role: str | None = None
-
-
-class SpeechContent(ExactMessage, rename="camel"):
-    """The content that the service generates."""
-
-    model_turn: SpeechTurn
-
-
-class SpeechMessage(ExactMessage, rename="camel"):
-    """The message."""
-
-    server_content: SpeechContent
-
-
-SPEECH_MESSAGES: Final = msgspec.json.Decoder(SpeechMessage)
-
-
 @lru_cache(maxsize=64)
 def rate_of(mime_type: str) -> int | None:
     """Return the rate of PCM in Hz, None for what is no audio. Raises MalformedError for audio in another encoding."""
@@ -331,7 +259,6 @@ def rate_of(mime_type: str) -> int | None:
 
 # The characters of URL-safe base64, which some gateways write, and those that they replace.
 _STANDARD: Final = str.maketrans("-_", "+/")
-_SPEECH: Final = "serverContent.modelTurn"
 # The service answers before it has said all: what it thinks meanwhile follows as another part of the same turn.
 _IN_PROGRESS: Final = "IN_PROGRESS"
 # Members of a message and of `serverContent` that no caller needs.
@@ -339,58 +266,59 @@ _NOT_NEEDED: Final = frozenset({"sessionResumptionUpdate", "voiceActivityDetecti
 _NOT_NEEDED_CONTENT: Final = frozenset(
     {"groundingMetadata", "interactionStatus", "turnCompleteReason", "urlContextMetadata", "waitingForInput"}
 )
-# The first argument is the session.
-Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
-class LiveSession:
-    """The state of one conversation. `answers` are the messages that wait to be sent."""
+class LiveSession(CallerProtocol):
+    """One conversation's messages."""
 
     def __init__(self, settings: GeminiSettings) -> None:
-        self.answers: list[str] = []
         self._settings = settings
         self._ready = False
         self._reply = LiveReply()
-        self._speech_reader = ExactReader(SPEECH_MESSAGES)
         self._transcript = InputTranscript()
         self._turn = 0  # of the caller
         self._answered_turn = 0  # the caller's turn in which the reply under way began
 
-    def begin_turn(self) -> None:
-        """The caller begins to speak."""
+    def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
+        """Note that the caller begins to speak; send nothing."""
+        del spoken
         self._turn += 1
         self._transcript.begin("begin_turn", replying=self._reply.is_open)
+        return ()
 
-    def receive(self, message: str | bytes) -> list[VoiceEvent]:
+    def receive(self, message: Message) -> list[VoiceEvent]:
         """Decode one message, text or binary; never raises."""
-        if self._reply.is_open and (speech := self._speech_reader.read(message)) is not None:
-            return [*self._transcript.take_left(), *self._more_speech(speech.server_content.model_turn.parts)]
         try:
             fields = named(parse_object(message))
         except MalformedError as error:
-            return [violation("", str(error), "malformed_message")]
+            return malformed("", error)
         if "error" in fields or ("code" in fields and "message" in fields):
             return self._error(fields)
-        events = self._transcript.take_left()
-        for name in _in_order(fields, self._handlers):
-            events += self._members(name, fields, self._handlers, _NOT_NEEDED, "")
+        events = self._transcript.take_left() + self._members(fields, self._handlers, _NOT_NEEDED, "")
         return events or [VoiceEvent(EventKind.OTHER, "empty")]
 
     def _members(
-        self, name: str, fields: Json, handlers: Mapping[str, Handler], not_needed: frozenset[str], within: str
+        self, fields: Json, handlers: Mapping[str, Handler], not_needed: frozenset[str], within: str
     ) -> list[VoiceEvent]:
-        """Return the events of one member. One that is malformed does not spoil the others."""
-        raw_type = within + name
-        handler = handlers.get(name)
-        if handler is None:
-            return [VoiceEvent(EventKind.OTHER if name in not_needed else EventKind.UNKNOWN, raw_type)]
-        was_open = self._reply.is_open
-        try:
-            events = handler(self, raw_type, fields)
-        except MalformedError as error:
-            events = [violation(raw_type, f"{raw_type}: {error}", "malformed_message")]
-        if self._reply.is_open and not was_open:
-            self._answered_turn = self._turn
+        """Return the events of the members, in the order in which they count. A malformed one does not spoil others."""
+        events: list[VoiceEvent] = []
+        for name in (
+            *(name for name in handlers if name in fields),
+            *(name for name in fields if name not in handlers),
+        ):
+            raw_type = within + name
+            handler = handlers.get(name)
+            if handler is None:
+                kind = EventKind.OTHER if name in not_needed else EventKind.UNKNOWN
+                events.append(VoiceEvent(kind, raw_type))
+                continue
+            was_open = self._reply.is_open
+            try:
+                events += handler(self, raw_type, fields) or [VoiceEvent(EventKind.OTHER, raw_type)]
+            except MalformedError as error:
+                events += malformed(raw_type, error)
+            if self._reply.is_open and not was_open:
+                self._answered_turn = self._turn
         return events
 
     # Session.
@@ -398,7 +326,7 @@ class LiveSession:
     def _setup_complete(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         session_id = optional_text(member(fields, raw_type), "sessionId")
         if self._ready:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         self._ready = True
         return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
 
@@ -414,14 +342,12 @@ class LiveSession:
     def _go_away(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         left = optional_text(member(fields, raw_type), "timeLeft")
         sentence = f"the service announces that it closes the connection{f' in {left}' if left else ' soon'}"
-        return [
-            VoiceEvent(EventKind.ERROR, raw_type, message=sentence, failure=Failure("endpoint_error", "go_away")),
-        ]
+        failure = Failure("endpoint_error", "go_away")
+        return [VoiceEvent(EventKind.ERROR, raw_type, message=sentence, failure=failure)]
 
     def _usage(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         counts = usage(member(fields, raw_type))
-        kind = EventKind.SERVICE_REPORT if counts else EventKind.OTHER
-        return [VoiceEvent(kind, raw_type, usage=counts)]
+        return [VoiceEvent(EventKind.SERVICE_REPORT, raw_type, usage=counts)] if counts else []
 
     # The caller's speech.
 
@@ -444,65 +370,49 @@ class LiveSession:
     # The reply.
 
     def _server_content(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        content = member(fields, raw_type)
-        events: list[VoiceEvent] = []
-        for name in _in_order(content, self._content_handlers):
-            events += self._members(name, content, self._content_handlers, _NOT_NEEDED_CONTENT, f"{raw_type}.")
-        return events
+        return self._members(member(fields, raw_type), self._content_handlers, _NOT_NEEDED_CONTENT, f"{raw_type}.")
 
     def _model_turn(self, raw_type: str, content: Json) -> list[VoiceEvent]:
-        events: list[VoiceEvent] = []
-        for part in objects(member(content, "modelTurn"), "parts"):
-            events += self._part(raw_type, part)
-        return events
+        parts = objects(member(content, "modelTurn"), "parts")
+        return [event for part in parts for event in self._part(raw_type, part)]
 
     def _part(self, raw_type: str, part: Json) -> list[VoiceEvent]:
         if "inlineData" in part:
-            return self._inline(raw_type, member(part, "inlineData"))
+            blob = member(part, "inlineData")
+            mime_type = required_text(blob, "mimeType")
+            # What is no audio need not be base64 either.
+            return [] if rate_of(mime_type) is None else self._speech(raw_type, mime_type, _bytes(blob))
         text = optional_text(part, "text")
         if not text:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         if flag(part, "thought"):
-            return self._reply.reasoning(raw_type, text)
+            return [*self._reply.begin(raw_type), VoiceEvent(EventKind.REASONING_TEXT, raw_type, text=text)]
         measured = self._settings.replies == "text"
-        return self._reply.text(raw_type, text, EventKind.LLM_TEXT if measured else EventKind.OTHER)
-
-    def _inline(self, raw_type: str, blob: Json) -> list[VoiceEvent]:
-        mime_type = required_text(blob, "mimeType")
-        # What is no audio need not be base64 either.
-        return _nothing(raw_type) if rate_of(mime_type) is None else self._speech(raw_type, mime_type, _bytes(blob))
+        return self._reply.piece(EventKind.LLM_TEXT if measured else EventKind.OTHER, raw_type, "text", text=text)
 
     def _speech(self, raw_type: str, mime_type: str, pcm: bytes) -> list[VoiceEvent]:
         rate_hz = rate_of(mime_type)
         if rate_hz is None or not pcm:
-            return _nothing(raw_type)
+            return []
         if len(pcm) % 2:
             raise MalformedError(f"{len(pcm)} bytes of audio end inside a 16-bit sample")
-        return self._reply.audio(raw_type, pcm, rate_hz)
-
-    def _more_speech(self, parts: Sequence[SpeechPart]) -> list[VoiceEvent]:
-        """The parts of a message that carries nothing else, while a reply is under way."""
-        pieces = [part.inline_data for part in parts]
-        try:
-            return [event for each in pieces for event in self._speech(_SPEECH, each.mime_type, each.data)]
-        except MalformedError as error:
-            return [violation(_SPEECH, f"{_SPEECH}: {error}", "malformed_message")]
+        return self._reply.piece(EventKind.AUDIO, raw_type, "audio", audio=pcm, rate_hz=rate_hz)
 
     def _output(self, raw_type: str, content: Json) -> list[VoiceEvent]:
         text = optional_text(member(content, "outputTranscription"), "text")
         return [VoiceEvent(EventKind.OTHER, raw_type, text=text)]
 
     def _interrupted(self, raw_type: str, content: Json) -> list[VoiceEvent]:
-        return self._reply.interrupted(raw_type) if flag(content, "interrupted") else _nothing(raw_type)
+        return self._reply.interrupted(raw_type) if flag(content, "interrupted") else []
 
     def _generation_complete(self, raw_type: str, content: Json) -> list[VoiceEvent]:
         if not flag(content, "generationComplete"):
-            return _nothing(raw_type)
+            return []
         return [*self._transcribed(raw_type), *self._reply.generation_complete(raw_type)]
 
     def _turn_complete(self, raw_type: str, content: Json) -> list[VoiceEvent]:
         if not flag(content, "turnComplete"):
-            return _nothing(raw_type)
+            return []
         goes_on = content.get("interactionStatus") == _IN_PROGRESS
         reason = optional_text(content, "turnCompleteReason")
         return [*self._transcribed(raw_type), *self._reply.turn_complete(raw_type, reason, goes_on=goes_on)]
@@ -520,26 +430,25 @@ class LiveSession:
             for call in objects(member(fields, raw_type), "functionCalls")
         ]
         if not calls:
-            return _nothing(raw_type)
+            return []
         events = self._reply.tool_called(raw_type)
         responses: list[dict[str, Any]] = []
         for name, call_id in calls:
             result = result_of(self._settings.tools, name)
             if result is None:
-                sentence = f"the endpoint called the tool {name!r}, for which the settings have no result"
-                events.append(violation(raw_type, f"{sentence}: add it to tools", "unknown_tool"))
+                events.append(unknown_tool(raw_type, name))
                 continue
             response = result if isinstance(result, dict) else {"output": result}
             responses.append({**({} if call_id is None else {"id": call_id}), "name": name, "response": response})
         if responses:
-            self.answers.append(orjson.dumps({"toolResponse": {"functionResponses": responses}}).decode())
-        return events or _nothing(raw_type)
+            self._send(orjson.dumps({"toolResponse": {"functionResponses": responses}}).decode())
+        return events
 
     def _tool_call_cancellation(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         if as_list(member(fields, raw_type).get("ids", [])) is None:
             raise MalformedError("'ids' is no array")
-        self._reply.tool_cancelled()
-        return _nothing(raw_type)
+        self._reply.owes_response = False  # the model no longer waits
+        return []
 
     # On the class, not on each object: bound methods in an object would be a reference cycle that only the garbage
     # collector breaks. In the order in which the members of one message count.
@@ -567,17 +476,6 @@ _ACTIVITIES: Final[Mapping[str, EventKind]] = {
     "ACTIVITY_START": EventKind.SPEECH_STARTED,
     "ACTIVITY_END": EventKind.SPEECH_STOPPED,
 }
-
-
-def _in_order(fields: Json, handlers: Mapping[str, Handler]) -> list[str]:
-    """The names of members in the order in which they count; those that need no handling last."""
-    if len(fields) == 1:
-        return list(fields)
-    return [name for name in handlers if name in fields] + [name for name in fields if name not in handlers]
-
-
-def _nothing(raw_type: str) -> list[VoiceEvent]:
-    return [VoiceEvent(EventKind.OTHER, raw_type)]
 
 
 def _bytes(blob: Json) -> bytes:

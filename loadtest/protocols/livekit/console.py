@@ -12,8 +12,8 @@ import pydantic
 from loadtest.audio import pcm as samples
 from loadtest.protocols.audio_format import LOWEST_RATE_HZ
 from loadtest.protocols.base import (
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -22,18 +22,16 @@ from loadtest.protocols.base import (
     SpokenText,
     VoiceEvent,
 )
-from loadtest.protocols.error_objects import violation
 from loadtest.protocols.json_fields import MalformedError
 from loadtest.protocols.livekit import messages
-from loadtest.protocols.livekit.observable import NOT_ON_THE_CONSOLE_LINK
-from loadtest.protocols.livekit.session import AgentSession
-from loadtest.protocols.livekit.settings import checked_settings
-from loadtest.protocols.registry import register_built_in
-from loadtest.protocols.wire_settings import WireSettings
+from loadtest.protocols.livekit.session import TEXT_COMES_LATE, AgentSession, livekit_settings
+from loadtest.protocols.received import malformed
+from loadtest.protocols.wire_settings import OF_TEXT, WireSettings, withheld
 
 NAME: Final = "livekit-console"
 FRAME_MS: Final = 20
 RATE_HZ: Final = 48_000
+AGENT_CONNECTS: Final = "the agent connects to the caller, when it is started"
 
 
 class ConsoleSettings(WireSettings):
@@ -42,19 +40,17 @@ class ConsoleSettings(WireSettings):
     wait_s: Annotated[float, pydantic.Field(gt=0, le=3600)] = 60.0  # for the agent to connect
 
 
-@register_built_in(NAME)
-class ConsoleCaller(AnsweringCaller):
-    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol` over TCP."""
+class ConsoleCaller(CallerProtocol):
+    """One conversation of a caller."""
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError for settings and options that this link does not have."""
-        super().__init__()
-        self._settings = checked_settings(options, NAME, ConsoleSettings, carries_nothing=True)
+        self._settings = livekit_settings(options, NAME, ConsoleSettings, ("token", "headers", "metadata"))
         self._session = AgentSession()
         self.capabilities = Capabilities(
             input_rate_hz=RATE_HZ,
             frame_ms=FRAME_MS,
-            not_observable=NOT_ON_THE_CONSOLE_LINK,
+            not_observable=withheld((OF_TEXT, TEXT_COMES_LATE), (("connect",), AGENT_CONNECTS)),
             audio_is_text=False,
             transport="tcp-listen",
             framing="length_prefixed",
@@ -98,7 +94,7 @@ class ConsoleCaller(AnsweringCaller):
             raw_type = kind or raw_type
             return self._received(kind, fields) or (VoiceEvent(EventKind.OTHER, raw_type),)
         except MalformedError as error:
-            return (violation(raw_type, str(error), "malformed_message"),)
+            return malformed(raw_type, error)
 
     def _received(self, kind: str | None, fields: Any) -> Sequence[VoiceEvent]:
         session = self._session
@@ -123,7 +119,7 @@ class ConsoleCaller(AnsweringCaller):
         pcm, rate_hz = frame.data, frame.sample_rate
         if frame.num_channels != 1 or not LOWEST_RATE_HZ <= rate_hz <= RATE_HZ or len(pcm) % 2:
             shape = f"{len(pcm)} bytes at {rate_hz} Hz with {frame.num_channels} channels"
-            raise MalformedError(f"audio_output: {shape} is not 16-bit mono from {LOWEST_RATE_HZ} to {RATE_HZ} Hz")
+            raise MalformedError(f"{shape} is not 16-bit mono from {LOWEST_RATE_HZ} to {RATE_HZ} Hz")
         return self._session.audio(kind, pcm, rate_hz) if pcm else ()
 
     def _flushed(self, events: Sequence[VoiceEvent]) -> Sequence[VoiceEvent]:
@@ -132,5 +128,5 @@ class ConsoleCaller(AnsweringCaller):
             return events
         for event in events:
             if event.text is not None:
-                self._pending += self.played(event.text)
+                self._send(*self.played(event.text))
         return ()

@@ -8,19 +8,18 @@ behind each length, a room one in each byte stream of the topic `lk.agent.sessio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+from loadtest.protocols.transports.protobuf import (
+    BYTES,
+    COUNT,
+    DOUBLE,
+    FLAG,
+    NUMBER,
+    STRING,
+    Fields,
+    decoded,
+    message_class,
+)
 
-from loadtest.protocols.json_fields import MalformedError
-
-_PACKAGE: Final = "livekit.agent"
-_Kind = descriptor_pb2.FieldDescriptorProto
-_NUMBER: Final = _Kind.TYPE_INT32
-_COUNT: Final = _Kind.TYPE_UINT32
-_STRING: Final = _Kind.TYPE_STRING
-_BYTES: Final = _Kind.TYPE_BYTES
-_FLAG: Final = _Kind.TYPE_BOOL
-_SECONDS: Final = _Kind.TYPE_DOUBLE
 _NOTHING: Final = "Nothing"  # a message of which only the presence counts
 
 # The values of AgentState, UserState and ChatRole.
@@ -29,52 +28,52 @@ USER_SPEAKING, USER_LISTENING, USER_AWAY = range(3)
 USER, ASSISTANT = 2, 3
 
 # Messages by name: their fields by name, each with its number and a scalar type or the name of a message.
-_FIELDS: Final[Mapping[str, Mapping[str, tuple[int, Any]]]] = {
+_FIELDS: Final[Mapping[str, Fields]] = {
     _NOTHING: {},
     "AudioFrame": {
-        "data": (1, _BYTES),
-        "sample_rate": (2, _COUNT),
-        "num_channels": (3, _COUNT),
-        "samples_per_channel": (4, _COUNT),
+        "data": (1, BYTES),
+        "sample_rate": (2, COUNT),
+        "num_channels": (3, COUNT),
+        "samples_per_channel": (4, COUNT),
     },
     "MetricsReport": {
-        "transcription_delay": (3, _SECONDS),
-        "end_of_turn_delay": (4, _SECONDS),
-        "on_user_turn_completed_delay": (5, _SECONDS),
-        "llm_node_ttft": (6, _SECONDS),
-        "tts_node_ttfb": (7, _SECONDS),
-        "e2e_latency": (8, _SECONDS),
-        "llm_node_ttfs": (10, _SECONDS),
+        "transcription_delay": (3, DOUBLE),
+        "end_of_turn_delay": (4, DOUBLE),
+        "on_user_turn_completed_delay": (5, DOUBLE),
+        "llm_node_ttft": (6, DOUBLE),
+        "tts_node_ttfb": (7, DOUBLE),
+        "e2e_latency": (8, DOUBLE),
+        "llm_node_ttfs": (10, DOUBLE),
     },
     "ChatMessage": {
-        "id": (1, _STRING),
-        "role": (2, _NUMBER),
-        "interrupted": (4, _FLAG),
+        "id": (1, STRING),
+        "role": (2, NUMBER),
+        "interrupted": (4, FLAG),
         "metrics": (7, "MetricsReport"),
     },
     "LlmUsage": {
-        "input_tokens": (3, _NUMBER),
-        "input_cached_tokens": (4, _NUMBER),
-        "input_audio_tokens": (5, _NUMBER),
-        "input_cached_audio_tokens": (6, _NUMBER),
-        "output_tokens": (11, _NUMBER),
-        "output_audio_tokens": (12, _NUMBER),
+        "input_tokens": (3, NUMBER),
+        "input_cached_tokens": (4, NUMBER),
+        "input_audio_tokens": (5, NUMBER),
+        "input_cached_audio_tokens": (6, NUMBER),
+        "output_tokens": (11, NUMBER),
+        "output_audio_tokens": (12, NUMBER),
     },
-    "TtsUsage": {"characters_count": (5, _NUMBER), "audio_duration": (6, _SECONDS)},
-    "SttUsage": {"audio_duration": (5, _SECONDS)},
+    "TtsUsage": {"characters_count": (5, NUMBER), "audio_duration": (6, DOUBLE)},
+    "SttUsage": {"audio_duration": (5, DOUBLE)},
     "SessionUsage": {"model_usage": (1, "ModelUsage")},
-    "AgentStateChanged": {"old_state": (1, _NUMBER), "new_state": (2, _NUMBER)},
-    "UserStateChanged": {"old_state": (1, _NUMBER), "new_state": (2, _NUMBER)},
+    "AgentStateChanged": {"old_state": (1, NUMBER), "new_state": (2, NUMBER)},
+    "UserStateChanged": {"old_state": (1, NUMBER), "new_state": (2, NUMBER)},
     "ConversationItemAdded": {"item": (1, "ChatItem")},
-    "UserInputTranscribed": {"transcript": (1, _STRING), "is_final": (2, _FLAG)},
-    "Error": {"message": (1, _STRING)},
-    "OverlappingSpeech": {"is_interruption": (1, _FLAG), "detection_delay": (3, _SECONDS)},
+    "UserInputTranscribed": {"transcript": (1, STRING), "is_final": (2, FLAG)},
+    "Error": {"message": (1, STRING)},
+    "OverlappingSpeech": {"is_interruption": (1, FLAG), "detection_delay": (3, DOUBLE)},
     "SessionUsageUpdated": {"usage": (1, "SessionUsage")},
-    "SessionState": {"agent_state": (1, _NUMBER)},
-    "FrameworkInfo": {"sdk": (1, _STRING), "sdk_version": (2, _STRING)},
+    "SessionState": {"agent_state": (1, NUMBER)},
+    "FrameworkInfo": {"sdk": (1, STRING), "sdk_version": (2, STRING)},
 }
-# Messages that hold one of several, by name; and, in `_BESIDE`, what they hold besides.
-_CHOICES: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
+# Messages that hold one of several, by name; what is no message, they hold besides.
+_CHOICES: Final[Mapping[str, Fields]] = {
     "ChatItem": {
         "message": (1, "ChatMessage"),
         "function_call": (2, _NOTHING),
@@ -105,8 +104,17 @@ _CHOICES: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
         "tool_execution_updated": (22, _NOTHING),
         "agent_false_interruption": (23, _NOTHING),
     },
-    "SessionRequest": {"get_session_state": (7, _NOTHING), "get_framework_info": (10, _NOTHING)},
-    "SessionResponse": {"get_session_state": (8, "SessionState"), "get_framework_info": (11, "FrameworkInfo")},
+    "SessionRequest": {
+        "request_id": (1, STRING),
+        "get_session_state": (7, _NOTHING),
+        "get_framework_info": (10, _NOTHING),
+    },
+    "SessionResponse": {
+        "request_id": (1, STRING),
+        "error": (2, STRING),
+        "get_session_state": (8, "SessionState"),
+        "get_framework_info": (11, "FrameworkInfo"),
+    },
     "AgentSessionMessage": {
         "audio_input": (1, "AudioFrame"),
         "audio_output": (2, "AudioFrame"),
@@ -118,61 +126,23 @@ _CHOICES: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
         "audio_playback_finished": (8, _NOTHING),
     },
 }
-_BESIDE: Final[Mapping[str, Mapping[str, tuple[int, Any]]]] = {
-    "SessionRequest": {"request_id": (1, _STRING)},
-    "SessionResponse": {"request_id": (1, _STRING), "error": (2, _STRING)},
-}
-_REPEATED: Final = frozenset({"model_usage"})
-
-
-def _message_class() -> Any:
-    """Create the class of `AgentSessionMessage`, in a pool of its own: LiveKit's SDK registers the same names."""
-    file = descriptor_pb2.FileDescriptorProto(name="agent_session.proto", package=_PACKAGE, syntax="proto3")
-    for name in {**_FIELDS, **_CHOICES}:
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in {**_FIELDS.get(name, {}), **_BESIDE.get(name, {})}.items():
-            _add_field(message, field, number, kind)
-        if choices := _CHOICES.get(name):
-            message.oneof_decl.add(name="chosen")
-            for field, (number, kind) in choices.items():
-                _add_field(message, field, number, kind).oneof_index = 0
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.AgentSessionMessage"))
-
-
-def _add_field(message: Any, name: str, number: int, kind: Any) -> Any:
-    label = _Kind.LABEL_REPEATED if name in _REPEATED else _Kind.LABEL_OPTIONAL
-    if isinstance(kind, str):
-        full_name = f".{_PACKAGE}.{kind}"
-        return message.field.add(name=name, number=number, type=_Kind.TYPE_MESSAGE, type_name=full_name, label=label)
-    return message.field.add(name=name, number=number, type=kind, label=label)
-
-
-_Message: Final = _message_class()
+_Message: Final = message_class("AgentSessionMessage", _FIELDS, _CHOICES, frozenset({"model_usage"}))
 
 
 def audio_input(pcm: bytes, rate_hz: int) -> bytes:
     """Encode mono 16-bit little-endian samples for the agent."""
-    message = _Message()
-    frame = message.audio_input
-    frame.data, frame.sample_rate, frame.num_channels, frame.samples_per_channel = pcm, rate_hz, 1, len(pcm) // 2
-    return message.SerializeToString()
+    frame = {"data": pcm, "sample_rate": rate_hz, "num_channels": 1, "samples_per_channel": len(pcm) // 2}
+    return _Message(audio_input=frame).SerializeToString()
 
 
 def request(name: str) -> bytes:
     """Encode a request without parameters; its id is its name."""
-    message = _Message()
-    message.request.request_id = name
-    getattr(message.request, name).SetInParent()
-    return message.SerializeToString()
+    return _Message(request={"request_id": name, name: {}}).SerializeToString()
 
 
 def playback_finished() -> bytes:
     """Encode that what the agent has flushed is played."""
-    message = _Message()
-    message.audio_playback_finished.SetInParent()
-    return message.SerializeToString()
+    return _Message(audio_playback_finished={}).SerializeToString()
 
 
 def decode(data: bytes) -> tuple[str | None, Any]:
@@ -180,15 +150,4 @@ def decode(data: bytes) -> tuple[str | None, Any]:
 
     Raises MalformedError for bytes that are no such message.
     """
-    try:
-        message = _Message.FromString(data)
-    except DecodeError:
-        beginning = f"{len(data)} bytes beginning {data[:16].hex()}"
-        raise MalformedError(f"not a message of a LiveKit agent's session in protobuf: {beginning}") from None
-    return chosen(message)
-
-
-def chosen(message: Any) -> tuple[str | None, Any]:
-    """Return which of several a message holds, and its fields; the name is None where it holds none that is known."""
-    name = message.WhichOneof("chosen")
-    return name, None if name is None else getattr(message, name)
+    return decoded(_Message, data, "a message of a LiveKit agent's session")

@@ -15,8 +15,8 @@ from loadtest.audio import pcm as samples
 from loadtest.audio.idle_line import is_audible
 from loadtest.errors import UsageError
 from loadtest.protocols.base import (
-    CallerDefaults,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -31,14 +31,11 @@ from loadtest.protocols.failure import Failure
 from loadtest.protocols.json_fields import MalformedError
 from loadtest.protocols.livekit import messages
 from loadtest.protocols.livekit.messages import SPEAKING, THINKING
-from loadtest.protocols.livekit.observable import NOT_IN_A_ROOM
-from loadtest.protocols.livekit.reply import AgentReply
-from loadtest.protocols.livekit.session import AgentSession
-from loadtest.protocols.livekit.settings import checked_settings
-from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.livekit.session import TEXT_COMES_LATE, AgentReply, AgentSession, livekit_settings
+from loadtest.protocols.received import malformed
 from loadtest.protocols.room_items import AgentState, JoinRoom, RoomItem, RoomJoined, RoomTranscript
 from loadtest.protocols.webrtc_items import PeerAudio
-from loadtest.protocols.wire_settings import WireSettings
+from loadtest.protocols.wire_settings import OF_TEXT, WireSettings, withheld
 
 # Audio and states come on different ways: the first audio of a reply may overtake that the agent speaks.
 _ANSWERING: Final = frozenset({THINKING, SPEAKING})
@@ -80,6 +77,7 @@ class RoomReply(AgentReply):
 NAME: Final = "livekit"
 FRAME_MS: Final = 20
 RATE_HZ: Final = 48_000
+SILENCE: Final = "RTP carries silence all the time, so the silence of a reply looks like that of the line"
 NO_SECRET: Final = (
     f"{NAME}: set VOICEPROBE_TOKEN to the secret of the API key, "
     "or, without the option api_key, to a token for the room"
@@ -103,14 +101,13 @@ class RoomSettings(WireSettings):
     agent_name: _Name | None = None  # requested by name; None: the server chooses
 
 
-@register_built_in(NAME)
-class RoomCaller(CallerDefaults):
-    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol` in a room."""
+class RoomCaller(CallerProtocol):
+    """One conversation of a caller."""
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError for settings and options that this wire does not have."""
         self._options = options
-        self._settings = checked_settings(options, NAME, RoomSettings)
+        self._settings = livekit_settings(options, NAME, RoomSettings)
         self._reply = RoomReply()
         self._session = AgentSession(self._reply)
         self._session.start()
@@ -118,7 +115,7 @@ class RoomCaller(CallerDefaults):
         self.capabilities = Capabilities(
             input_rate_hz=RATE_HZ,
             frame_ms=FRAME_MS,
-            not_observable=NOT_IN_A_ROOM,
+            not_observable=withheld((OF_TEXT, TEXT_COMES_LATE), (("leading_silence",), SILENCE)),
             shows_cuts=False,  # only where the agent's session says what it adds to the conversation
             audio_is_text=False,
             transport="livekit-room",
@@ -195,11 +192,8 @@ class RoomCaller(CallerDefaults):
         try:
             kind, fields = messages.decode(data)
         except MalformedError as error:
-            return (violation("lk.agent.session", str(error), "malformed_message"),)
+            return malformed("lk.agent.session", error)
         if kind == "event":
-            return self._event(fields)
+            self._reply.adds_messages = True
+            return self._session.event(fields)
         return (VoiceEvent(EventKind.UNKNOWN if kind is None else EventKind.OTHER, kind or "message"),)
-
-    def _event(self, fields: Any) -> Sequence[VoiceEvent]:
-        self._reply.adds_messages = True
-        return self._session.event(fields)

@@ -7,20 +7,18 @@ sample can be detected, and is reported.
 """
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from functools import partial
+from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import msgspec
-import orjson
-
 from loadtest.audio import pcm
-from loadtest.protocols.audio_format import AudioFormat
+from loadtest.protocols.audio_format import ODD_AUDIO, AudioFormat
 from loadtest.protocols.base import (
     SUPERSEDED,
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -28,113 +26,43 @@ from loadtest.protocols.base import (
     Pcm16,
     VoiceEvent,
 )
-from loadtest.protocols.cumulative_partials import CumulativePartials
 from loadtest.protocols.error_objects import endpoint_error, error_message, violation
-from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
-from loadtest.protocols.foreign import message_type
+from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
-    MalformedError,
     as_list,
     as_object,
     optional_count,
     optional_object,
     optional_text,
-    parse_object,
     required_base64,
     required_text,
 )
-from loadtest.protocols.openai_realtime import client_events
-from loadtest.protocols.openai_realtime.client_events import UPDATE_EVENT_ID
-from loadtest.protocols.openai_realtime.dialects import GA, Dialect
-from loadtest.protocols.openai_realtime.formats import parse_beta, parse_ga
+from loadtest.protocols.openai_realtime.dialects import (
+    BETA,
+    COMMIT,
+    GA,
+    UPDATE_EVENT_ID,
+    Dialect,
+    check_metadata,
+    encoded,
+    openai_settings,
+    parse_beta,
+    parse_ga,
+    response_create,
+    session_update,
+)
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
-from loadtest.protocols.openai_realtime.playback import ReplyAudio
-from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
-from loadtest.protocols.openai_realtime.settings import openai_settings
-from loadtest.protocols.repeats import RepeatDetector
-from loadtest.protocols.tool_results import result_of, result_text
-from loadtest.protocols.usage import flat_usage, text_pairs
-
-
-class AudioDelta(ExactMessage):
-    """`response.output_audio.delta`, or its name in the beta."""
-
-    type: Literal["response.output_audio.delta", "response.audio.delta"]
-    delta: bytes
-    event_id: str | None = None
-    response_id: str | None = None
-    item_id: str | None = None
-    output_index: Count | None = None
-    content_index: Count | None = None
-
-
-_AUDIO_DELTAS: Final = msgspec.json.Decoder(AudioDelta)
-# Looking a member up in its Enum costs more than a name of this module.
-_AUDIO: Final = EventKind.AUDIO
-
-
-class RunningPart:
-    """The part that the previous audio delta belongs to, as sent and as resolved; `part` is None where there is none.
-
-    It ends when a response begins or ends: what was resolved for one response is not used for another one.
-
-    Deltas of whole samples that follow one another are accounted for together, by `settle`, before anything else is
-    looked at.
-    """
-
-    __slots__ = ("_rate_hz", "_reader", "_reply", "_responses", "_samples", "ids", "part")
-
-    def __init__(self, responses: Responses, reply: ReplyAudio) -> None:
-        self._responses, self._reply = responses, reply
-        self._rate_hz: int | None = None  # of the deltas that are accounted for together; None where there are none
-        self._samples = 0  # that have not been accounted for
-        # The event's name on the wire, response_id, item_id and content_index.
-        self.part: tuple[object, ...] | None = None
-        self.ids: tuple[str | None, str | None] = (None, None)  # of the response and of the item
-        self._reader = ExactReader(_AUDIO_DELTAS)
-
-    def continued_by(self, message: Message) -> AudioDelta | None:
-        """Return an audio delta of this part whose members are the usual ones, None for any other message."""
-        if self.part is None:
-            return None
-        delta = self._reader.read(message)
-        if delta is None or (delta.type, delta.response_id, delta.item_id, delta.content_index) != self.part:
-            return None
-        return delta
-
-    def event(self, delta: AudioDelta) -> VoiceEvent | None:
-        """Return the event of a delta of whole samples, to be accounted for later; None for any other one."""
-        rate_hz, audio = self._rate_hz, delta.delta
-        size = len(audio)
-        if rate_hz is None or not size or size % 2:
-            return None
-        self._samples += size // 2
-        response_id, item_id = self.ids
-        return VoiceEvent(_AUDIO, delta.type, response_id, item_id, None, False, audio, rate_hz)
-
-    def account_together(self, rate_hz: int | None) -> None:
-        """Account for deltas together from now on: for PCM of this rate; None for any other encoding."""
-        self._rate_hz = None if self._reply.has_half_sample else rate_hz
-
-    def settle(self) -> None:
-        """Account for what has come."""
-        samples, rate_hz = self._samples, self._rate_hz
-        self._samples, self._rate_hz = 0, None
-        if samples and rate_hz is not None:
-            note_audio(self._responses, self._reply, self.ids, (samples, rate_hz))
-
-
-def note_audio(
-    responses: Responses, reply: ReplyAudio, ids: tuple[str | None, str | None], length: tuple[int, int]
-) -> None:
-    """Account for audio of a response and an item: its length is a number of samples and their rate in Hz."""
-    response_id, item_id = ids
-    responses.carry(response_id, "audio")
-    # Late audio of a finished response is not part of the current reply.
-    if responses.generating is None or not responses.is_done(response_id):
-        reply.add(response_id, item_id, *length)
-
+from loadtest.protocols.openai_realtime.responses import ReplyAudio, Responses, content_of_output, is_tool_item
+from loadtest.protocols.received import (
+    CumulativePartials,
+    Handler,
+    JsonMessages,
+    RepeatDetector,
+    flat_usage,
+    text_pairs,
+)
+from loadtest.protocols.wire_settings import result_of, result_text, unknown_tool
 
 MAX_REMEMBERED: Final = 1000
 
@@ -176,7 +104,7 @@ class CannedTools:
                 continue
             output = result_text(result)
             item = {"type": "function_call_output", "call_id": call_id, "output": output}
-            messages.append(orjson.dumps({"type": "conversation.item.create", "item": item}).decode())
+            messages.append(encoded("conversation.item.create", item=item))
         return messages, unknown
 
 
@@ -217,17 +145,14 @@ LOST_RACES: Final = frozenset({"response_cancel_not_active"})
 
 
 FRAME_MS: Final = 20
-# The first argument is the conversation.
-Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
-class OpenAIRealtimeCaller(AnsweringCaller):
-    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol`."""
+class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
+    """One conversation of a caller."""
 
     def __init__(self, options: CallerOptions, dialect: Dialect = GA) -> None:
         """Raises UsageError for metadata that this protocol cannot carry, and for settings that cannot be used."""
-        super().__init__()
-        client_events.check_metadata(options.metadata)
+        check_metadata(options.metadata)
         self._options = options
         self._settings, self._dialect = openai_settings(options, dialect)
         self._tools = CannedTools(self._settings.tools)
@@ -249,7 +174,10 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         self._repeats = RepeatDetector()
         self._aliases = AliasFilter()
         self._reply = ReplyAudio()
-        self._running = RunningPart(self._responses, self._reply)
+        # The part that the previous audio delta belongs to, as sent (name on the wire, response_id, item_id and
+        # content_index) and as resolved to a response and an item. It ends when a response begins or ends.
+        self._part: tuple[object, ...] | None = None
+        self._part_ids: tuple[str | None, str | None] = (None, None)
         self._partials = CumulativePartials()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
@@ -262,43 +190,28 @@ class OpenAIRealtimeCaller(AnsweringCaller):
             parts = parts._replace(query=urlencode([*query, *missing]))
         if parts.path in ("", "/"):
             parts = parts._replace(path=dialect.path)
-        headers = [*dialect.headers, *self._settings.headers.items()]
-        if self._options.token is not None:
-            token, key = self._options.token, dialect.key_header
-            headers.append(("Authorization", f"Bearer {token}") if key is None else (key, token))
-        if traceparent is not None:
-            headers.append(("traceparent", traceparent))
-        return OpenRequest(urlunsplit(parts), (*headers, *self._options.headers))
-
-    def opened(self) -> Sequence[Message]:
-        """Return nothing: `session.created` must come first."""
-        return ()
+        named = {} if dialect.key_header is None else {"name": dialect.key_header, "scheme": ""}
+        access = bearer_headers(self._options.token, traceparent, **named)
+        headers = (*dialect.headers, *self._settings.headers.items(), *access, *self._options.headers)
+        return OpenRequest(urlunsplit(parts), headers)
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
         if isinstance(message, bytes) and not message.startswith(b"{"):
-            self._running.settle()
             return self._binary(message)
-        if (delta := self._running.continued_by(message)) is not None:
-            if self._repeats.is_repeat(delta.event_id, delta.type, len(message)):
-                return [VoiceEvent(EventKind.DUPLICATE, delta.type)]
-            event = self._running.event(delta)
-            return self._more_audio(delta.type, delta.delta) if event is None else [event]
-        self._running.settle()
-        raw_type = ""
-        try:
-            fields = parse_object(message)
-            raw_type = message_type(fields, "type", message)
-            event = canonical(raw_type)
-            if self._repeats.is_repeat(fields.get("event_id"), raw_type, len(message)):
-                return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
-            handler = self._handlers.get(event) if event is not None else None
-            return self._unused(raw_type, fields) if handler is None else handler(self, raw_type, fields)
-        except MalformedError as error:
-            if not raw_type and isinstance(message, bytes) and self._responses.generating is not None:
-                return self._binary(message)  # audio whose first byte happens to be an opening brace
-            where = f"{raw_type}: " if raw_type else ""
-            return [violation(raw_type, f"{where}{error}", "malformed_message")]
+        events = super().receive(message)
+        is_no_event = events[0].kind is EventKind.ERROR and not events[0].raw_type
+        if is_no_event and isinstance(message, bytes) and self._responses.generating is not None:
+            return self._binary(message)  # audio whose first byte happens to be an opening brace
+        return events
+
+    def handle(self, raw_type: str, fields: Json, message: Message) -> Sequence[VoiceEvent]:
+        """Return the events of a message of this type. May raise MalformedError."""
+        if self._repeats.is_repeat(fields.get("event_id"), (raw_type, len(message))):
+            return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
+        event = canonical(raw_type)
+        handler = None if event is None else self.handlers.get(event)
+        return self._unused(raw_type, fields) if handler is None else handler(self, raw_type, fields)
 
     def awaited(self) -> str | None:
         """Return the message that opens the session, or acknowledges what was asked of it."""
@@ -316,15 +229,15 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         """Under manual turn control, commit the audio and request a response."""
         if self._options.turn_control == "server":
             return ()
-        return (client_events.commit(), client_events.response_create(dict(self._options.metadata)))
+        return (COMMIT, response_create(self._options.metadata))
 
     def interrupt(self, played_ms: int) -> Sequence[Message]:
         """Cancel the current response, if any, and truncate the latest one to what the caller heard of it."""
-        messages: list[Message] = []
-        self._running.settle()
-        if self._responses.generating is not None:
-            messages.append(client_events.response_cancel(self._responses.generating))
-        messages += [client_events.item_truncate(item, end_ms) for item, end_ms in self._reply.truncations(played_ms)]
+        generating = self._responses.generating
+        messages = [] if generating is None else [encoded("response.cancel", response_id=generating)]
+        for item_id, end_ms in self._reply.truncations(played_ms):
+            heard = {"item_id": item_id, "content_index": 0, "audio_end_ms": end_ms}
+            messages.append(encoded("conversation.item.truncate", **heard))
         return messages
 
     # Session.
@@ -332,8 +245,8 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def _session_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         if not self._update_sent:
             self._update_sent = True
-            self._pending.append(client_events.session_update(self._options, self._dialect, self._settings))
-        return [VoiceEvent(EventKind.OTHER, raw_type)]
+            self._send(session_update(self._options, self._dialect, self._settings))
+        return []
 
     def _session_updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         session = optional_object(fields, "session")
@@ -342,8 +255,6 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         if not self._ready:
             self._ready = True
             events.append(VoiceEvent(EventKind.READY, raw_type, metadata=declared.identity))
-        else:
-            events.append(VoiceEvent(EventKind.OTHER, raw_type))
         events += [violation(raw_type, sentence, "malformed_message") for sentence in declared.unreadable]
         if declared.input_format is not None and declared.input_format != self._input_format:
             sentence = f"the session declares {declared.input_format} for the caller's audio, not {self._input_format}"
@@ -397,7 +308,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
     def _response_created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
-        self._running.part = None
+        self._part = None
         metadata = text_pairs(optional_object(response, "metadata"))
         events: list[VoiceEvent] = []
         if self._responses.is_done(response_id):
@@ -443,15 +354,14 @@ class OpenAIRealtimeCaller(AnsweringCaller):
 
     def _audio(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         # Most deltas continue the previous one's part, so what was resolved for that one is used again.
-        running = self._running
         part = (raw_type, fields.get("response_id"), fields.get("item_id"), fields.get("content_index"))
-        if part != running.part:
-            running.part = None
+        if part != self._part:
+            self._part = None
             response_id, item_id = self._reply_ids(fields)
             if self._aliases.is_alias(ServerEvent.AUDIO_DELTA, raw_type, response_id, item_id, str(part[3])):
                 return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-            running.part, running.ids = part, (response_id, item_id)
-        return self._audio_bytes(raw_type, required_base64(fields, "delta"), *running.ids)
+            self._part, self._part_ids = part, (response_id, item_id)
+        return self._audio_bytes(raw_type, required_base64(fields, "delta"), *self._part_ids)
 
     def _binary(self, data: bytes) -> list[VoiceEvent]:
         """Decode reply audio that some servers send as plain binary messages."""
@@ -469,7 +379,10 @@ class OpenAIRealtimeCaller(AnsweringCaller):
             audio = pcm.to_bytes(declared.decode(data))
         if not audio:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
-        note_audio(self._responses, self._reply, (response_id, item_id), (len(audio) // 2, declared.rate_hz))
+        self._responses.carry(response_id, "audio")
+        # Late audio of a finished response is not part of the current reply.
+        if self._responses.generating is None or not self._responses.is_done(response_id):
+            self._reply.add(response_id, item_id, len(audio) // 2, declared.rate_hz)
         return [VoiceEvent(EventKind.AUDIO, raw_type, response_id, item_id, audio=audio, rate_hz=declared.rate_hz)]
 
     def _format_of(self, response_id: str | None) -> AudioFormat:
@@ -477,27 +390,17 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         own = self._response_format
         return own[1] if own is not None and own[0] == response_id else self._output_format
 
-    def _more_audio(self, raw_type: str, data: bytes) -> list[VoiceEvent]:
-        """Decode the first of several pieces of the running part, or one that is not whole samples of PCM."""
-        running = self._running
-        running.settle()
-        events = self._audio_bytes(raw_type, data, *running.ids)
-        declared = self._format_of(running.ids[0])
-        running.account_together(declared.rate_hz if declared.encoding == "pcm16" else None)
-        return events
-
     def _audio_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response_id, item_id = self._reply_ids(fields)
         events = [VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=response_id, item_id=item_id)]
         if self._reply.ends_inside_sample(response_id, item_id):
-            sentence = "the audio ended inside a sample: an odd number of bytes of 16-bit PCM"
-            events.append(violation(raw_type, sentence, "odd_audio"))
+            events.append(violation(raw_type, ODD_AUDIO, "odd_audio"))
         return events
 
     def _response_done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         response = optional_object(fields, "response") or {}
         response_id = optional_text(response, "id")
-        self._running.part = None
+        self._part = None
         carried = self._responses.end(response_id) | content_of_output(response)
         if self._responses.is_outside(response_id) and "audio" not in carried:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id)]
@@ -527,9 +430,8 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         """Answer the tool calls of a response that is done with their canned results, and ask for the next one."""
         answers, unknown = self._tools.answers()
         if answers:
-            self._pending += [*answers, client_events.response_create(dict(self._options.metadata))]
-        sentence = "the endpoint called the tool {!r}, for which the settings have no result: add it to tools"
-        return [violation(raw_type, sentence.format(name), "unknown_tool") for name in unknown]
+            self._send(*answers, response_create(self._options.metadata))
+        return [unknown_tool(raw_type, name) for name in unknown]
 
     def _reply_ids(self, fields: Json) -> tuple[str | None, str | None]:
         """Return the response and the item that a part of a reply belongs to."""
@@ -550,9 +452,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         failure = endpoint_error(inner)
         return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=failure)]
 
-    # On the class, not on each object: bound methods in an object would be a reference cycle that only the garbage
-    # collector breaks.
-    _handlers: ClassVar[Mapping[ServerEvent, Handler]] = {
+    handlers: ClassVar[Mapping[str, Handler]] = {
         ServerEvent.SESSION_CREATED: _session_created,
         ServerEvent.SESSION_UPDATED: _session_updated,
         ServerEvent.SPEECH_STARTED: _speech,
@@ -571,3 +471,6 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         ServerEvent.RESPONSE_DONE: _response_done,
         ServerEvent.ERROR: _error,
     }
+
+
+beta: Final = partial(OpenAIRealtimeCaller, dialect=BETA)

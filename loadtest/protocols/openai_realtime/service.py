@@ -6,9 +6,10 @@ makes no decisions; the assistant decides when to speak.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, cast
 
-from loadtest.protocols.base import Message
+from loadtest.protocols.base import Message, Pcm16
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -22,31 +23,123 @@ from loadtest.protocols.json_fields import (
     required_base64,
     required_text,
 )
-from loadtest.protocols.openai_realtime.commands import (
-    AddUserText,
-    AppendAudio,
-    CancelResponse,
-    Clear,
-    ClearOutput,
-    Command,
-    Commit,
-    CreateResponse,
-    Delete,
-    Refused,
-    Retrieve,
-    Truncate,
-    UpdateSession,
-)
-from loadtest.protocols.openai_realtime.encoder import Encoder, MakeId
 from loadtest.protocols.openai_realtime.names import ServerEvent
-from loadtest.protocols.openai_realtime.reply import ServiceReply
-from loadtest.protocols.openai_realtime.session_config import (
+from loadtest.protocols.openai_realtime.service_session import (
+    Encoder,
     InvalidSessionError,
+    MakeId,
     Modality,
+    ServiceReply,
     SessionConfig,
     parse_modalities,
 )
-from loadtest.protocols.usage import text_pairs
+from loadtest.protocols.received import text_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSession:
+    """The session's configuration has changed; answer with `updated`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAudio:
+    """The caller's audio, decoded to PCM16 at the session's input rate."""
+
+    pcm: Pcm16
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The audio so far is the caller's turn; answer with an error if there is no audio."""
+
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Discard the audio so far; answer with `cleared`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResponse:
+    """Respond now. None means the session's setting."""
+
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    instructions: str | None = None
+    modality: Modality | None = None
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelResponse:
+    """Cancel a response; None means the current one."""
+
+    response_id: str | None
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """The caller heard only the beginning of an item; answer with `truncated`."""
+
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddUserText:
+    """A text message from the caller; answer with `user_text_item`."""
+
+    item_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieve:
+    """The client requests an item in its current form: send `reply`."""
+
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an existing item of the conversation; answer with `deleted`."""
+
+    item_id: str
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOutput:
+    """Stop the reply's audio; answer with `output_cleared`."""
+
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The event is invalid or not supported: send `reply`; the session continues."""
+
+    reply: str
+
+
+Command = (
+    UpdateSession
+    | AppendAudio
+    | Commit
+    | Clear
+    | CreateResponse
+    | CancelResponse
+    | Truncate
+    | AddUserText
+    | Retrieve
+    | Delete
+    | ClearOutput
+    | Refused
+)
+
 
 MAX_ITEMS: Final = 1000
 _WITH_ITEM: Final = frozenset({ServerEvent.ITEM_ADDED, ServerEvent.ITEM_DONE, ServerEvent.OUTPUT_ITEM_DONE})

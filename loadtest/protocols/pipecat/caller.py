@@ -1,19 +1,23 @@
 """The caller's side of Pipecat's WebSocket transports.
 
 `PipecatCaller` speaks protobuf (`/ws-client` of Pipecat's runner), `PipecatEvalCaller` the JSON of its evaluation
-transport (`/ws`). Both carry RTVI, and both pace the bot's audio about as fast as it is played.
+transport (`/ws`). Both carry RTVI, and both pace the bot's audio about as fast as it is played. The bot's code decides
+what settings do not.
+
+Source of the protobuf, one `Frame` in each binary message: pipecat 1.14.0, src/pipecat/frames/frames.proto. Fields and
+frames that it does not define are ignored.
 """
 
 import base64
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-import msgspec
+import pydantic
 
 from loadtest.audio import pcm as pcm_codec
 from loadtest.protocols.base import (
-    CallerDefaults,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -23,7 +27,6 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
-from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
@@ -34,37 +37,70 @@ from loadtest.protocols.json_fields import (
     parse_object,
     required_base64,
 )
-from loadtest.protocols.pipecat import client_messages, frames
-from loadtest.protocols.pipecat.rtvi import LABEL, RtviSession
-from loadtest.protocols.pipecat.settings import checked_settings
-from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.pipecat.rtvi import LABEL, VERSION, RtviSession, client_ready, disconnect, eval_connect, trace
+from loadtest.protocols.received import malformed
+from loadtest.protocols.transports.protobuf import BYTES, COUNT, LONG, STRING, Fields, decoded, message_class
+from loadtest.protocols.wire_settings import WireSettings, checked_settings, faults_of_formats, faults_of_options
+
+RtviVersion = Annotated[str, pydantic.Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")]
 
 
-class EvalAudioData(ExactMessage, rename="camel"):
-    """The audio, and the rate that it states."""
+class PipecatSettings(WireSettings):
+    """The `[protocol]` table of a scenario."""
 
-    audio: bytes
-    sample_rate: Count | None = None
-
-
-class EvalAudio(ExactMessage):
-    """The message."""
-
-    label: Literal["rtvi-ai"]
-    type: Literal["eval-bot-audio"]
-    data: EvalAudioData
+    # Pipecat does not resample what it receives: audio at another rate than the bot's spoils recognition silently.
+    input_rate_hz: Literal[8000, 16000, 24000, 48000] = 16000
+    rtvi_version: RtviVersion = VERSION
 
 
-EVAL_AUDIO_MESSAGES: Final = msgspec.json.Decoder(EvalAudio)
+def faults_of_the_bot(options: CallerOptions, wire: str) -> list[str]:
+    """Return a sentence for each option that has no effect on a bot."""
+    return [*faults_of_options(options, wire, "the bot", "the bot's code"), *faults_of_formats(options, wire)]
+
+
+_NAMED: Final[Fields] = {"id": (1, LONG), "name": (2, STRING)}
+_Frame: Final = message_class(
+    "Frame",
+    {
+        "TextFrame": {**_NAMED, "text": (3, STRING)},
+        "AudioRawFrame": {**_NAMED, "audio": (3, BYTES), "sample_rate": (4, COUNT), "num_channels": (5, COUNT)},
+        "TranscriptionFrame": {
+            **_NAMED,
+            "text": (3, STRING),
+            "user_id": (4, STRING),
+            "timestamp": (5, STRING),
+        },
+        "MessageFrame": {"data": (1, STRING)},
+        "InterruptionFrame": _NAMED,
+    },
+    {
+        "Frame": {
+            "text": (1, "TextFrame"),
+            "audio": (2, "AudioRawFrame"),
+            "transcription": (3, "TranscriptionFrame"),
+            "message": (4, "MessageFrame"),
+            "interruption": (5, "InterruptionFrame"),
+        }
+    },
+)
+
+
+def audio_frame(pcm: bytes, rate_hz: int) -> bytes:
+    """Encode mono 16-bit little-endian samples."""
+    return _Frame(audio={"audio": pcm, "sample_rate": rate_hz, "num_channels": 1}).SerializeToString()
+
+
+def message_frame(data: str) -> bytes:
+    """Encode a JSON text."""
+    return _Frame(message={"data": data}).SerializeToString()
 
 
 FRAME_MS: Final = 20
 EVAL_AUDIO: Final = "eval-bot-audio"
 
 
-@register_built_in("pipecat")
-class PipecatCaller(CallerDefaults):
-    """One conversation over protobuf. Implements `loadtest.protocols.base.CallerProtocol`."""
+class PipecatCaller(CallerProtocol):
+    """One conversation over protobuf."""
 
     name = "pipecat"
     audio_is_text = False
@@ -72,7 +108,7 @@ class PipecatCaller(CallerDefaults):
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError for settings and options that this wire does not have."""
         self._options = options
-        self._settings = checked_settings(options, self.name)
+        self._settings = checked_settings(PipecatSettings, options, self.name, faults_of_the_bot(options, self.name))
         self._session = RtviSession()
         self._traceparent: str | None = None
         self._turns = 0
@@ -93,7 +129,7 @@ class PipecatCaller(CallerDefaults):
 
     def opened(self) -> Sequence[Message]:
         """State the version of RTVI; the bot is ready when it has answered."""
-        return (self.encoded(client_messages.client_ready(self._settings.rtvi_version)),)
+        return (self.encoded(client_ready(self._settings.rtvi_version)),)
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
@@ -101,9 +137,9 @@ class PipecatCaller(CallerDefaults):
             sentence = f"a text message on a wire of binary ones: {excerpt(message)}"
             return [violation("text", sentence, "malformed_message")]
         try:
-            kind, fields = frames.decode(message)
+            kind, fields = decoded(_Frame, message, "a Pipecat frame")
         except MalformedError as error:
-            return [violation("binary", str(error), "malformed_message")]
+            return malformed("binary", error)
         if kind == "audio":
             return self._session.audio(kind, fields.audio, fields.sample_rate, fields.num_channels or 1)
         if kind == "message":
@@ -119,7 +155,7 @@ class PipecatCaller(CallerDefaults):
 
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return an AudioRawFrame with one frame at the input rate."""
-        return frames.audio_frame(pcm_codec.to_bytes(pcm), self.capabilities.input_rate_hz)
+        return audio_frame(pcm_codec.to_bytes(pcm), self.capabilities.input_rate_hz)
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
         """Tell the bot's code the trace of this turn, if there is one."""
@@ -127,32 +163,26 @@ class PipecatCaller(CallerDefaults):
         self._turns += 1
         if self._traceparent is None and not self._options.metadata:
             return ()
-        return (self.encoded(client_messages.trace(self._traceparent, self._turns, self._options.metadata)),)
+        return (self.encoded(trace(self._traceparent, self._turns, self._options.metadata)),)
 
     def goodbye(self) -> Sequence[Message]:
         """Ask the bot to end its pipeline."""
-        return (self.encoded(client_messages.disconnect()),)
+        return (self.encoded(disconnect()),)
 
     def encoded(self, message: str) -> Message:
         """Return an RTVI message as this wire carries it."""
-        return frames.message_frame(message)
+        return message_frame(message)
 
 
-@register_built_in("pipecat-eval")
 class PipecatEvalCaller(PipecatCaller):
     """One conversation over the JSON of Pipecat's evaluation transport."""
 
     name = "pipecat-eval"
     audio_is_text = True
 
-    def __init__(self, options: CallerOptions) -> None:
-        """Raises UsageError for settings and options that this wire does not have."""
-        super().__init__(options)
-        self._usual_audio = ExactReader(EVAL_AUDIO_MESSAGES)
-
     def opened(self) -> Sequence[Message]:
         """Choose the transport, then state the version of RTVI."""
-        return (client_messages.eval_connect(), *super().opened())
+        return (eval_connect(), *super().opened())
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
@@ -161,8 +191,6 @@ class PipecatEvalCaller(PipecatCaller):
 
     def _perhaps_audio(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode a message that contains the name of the audio's type, perhaps only in a text."""
-        if (usual := self._usual_audio.read(message)) is not None:
-            return self._session.audio(EVAL_AUDIO, usual.data.audio, usual.data.sample_rate or 0, 1)
         try:
             fields = parse_object(message)
             if fields.get("type") != EVAL_AUDIO or fields.get("label") != LABEL:
@@ -170,7 +198,7 @@ class PipecatEvalCaller(PipecatCaller):
             data: Json = optional_object(fields, "data") or {}
             pcm, rate_hz = required_base64(data, "audio"), optional_count(data, "sampleRate")
         except MalformedError as error:
-            return [violation(EVAL_AUDIO, f"{EVAL_AUDIO}: {error}", "malformed_message")]
+            return malformed(EVAL_AUDIO, error)
         return self._session.audio(EVAL_AUDIO, pcm, rate_hz or 0, 1)
 
     def audio_message(self, pcm: Pcm16) -> bytes:

@@ -21,8 +21,8 @@ import pydantic
 from loadtest.audio import pcm as pcm_codec
 from loadtest.audio.idle_line import is_audible
 from loadtest.protocols.base import (
-    CallerDefaults,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -44,13 +44,9 @@ from loadtest.protocols.json_fields import (
     parse_object,
     required_text,
 )
-from loadtest.protocols.pipecat import client_messages
-from loadtest.protocols.pipecat.client_messages import VERSION
-from loadtest.protocols.pipecat.rtvi import RtviSession
-from loadtest.protocols.pipecat.rtvi_reply import RtviReply, Status
-from loadtest.protocols.pipecat.settings import faults_of_the_bot
+from loadtest.protocols.pipecat.caller import RtviVersion, faults_of_the_bot
+from loadtest.protocols.pipecat.rtvi import VERSION, RtviReply, RtviSession, Status, client_ready, disconnect, trace
 from loadtest.protocols.refusals import refused_request
-from loadtest.protocols.registry import register_built_in
 from loadtest.protocols.webrtc_items import (
     ChannelOpen,
     IceServer,
@@ -63,7 +59,7 @@ from loadtest.protocols.webrtc_items import (
     RemoteAnswer,
     WebRtcItem,
 )
-from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
+from loadtest.protocols.wire_settings import WireSettings, checked_settings
 
 START_ID: Final = "start"
 OFFER_ID: Final = "offer"
@@ -204,26 +200,18 @@ class RtpReply(RtviReply):
             self._rest_ms += len(pcm) / 2 / rate_hz * 1000
             if not self._audible or self._rest_ms > LONGEST_REST_MS:
                 return self._release()
-        if not self._open or not (self._audible or "audio" in self._carried):
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        if not self.is_open or not (self._audible or "audio" in self.carried):
+            return []
         return super().audio(raw_type, pcm, rate_hz)
 
-    def quiet(self, raw_type: str) -> list[VoiceEvent]:
+    def quiet(self) -> list[VoiceEvent]:
         """Account for a line on which no packet comes."""
         self._audible = False
-        return self._release() or [VoiceEvent(EventKind.OTHER, raw_type)]
+        return self._release()
 
-    def llm_started(self, raw_type: str) -> list[VoiceEvent]:
-        """Begin another reply: what is left of the one before it is over."""
-        return [*self._release(), *super().llm_started(raw_type)]
-
-    def synthesis_started(self, raw_type: str) -> list[VoiceEvent]:
-        """Begin another reply, or the speech of one: what is left of the one before it is over."""
-        return [*self._release(), *super().synthesis_started(raw_type)]
-
-    def speaking_started(self, raw_type: str) -> list[VoiceEvent]:
-        """Account for the bot's output, which begins: what is left of the reply before it is over."""
-        return [*self._release(), *super().speaking_started(raw_type)]
+    def started(self, part: str, raw_type: str) -> list[VoiceEvent]:
+        """Begin another reply, or a part of one: what is left of the one before it is over."""
+        return [*self._release(), *super().started(part, raw_type)]
 
     def text(self, raw_type: str, text: str) -> list[VoiceEvent]:
         """Account for a piece of text; a reply that was ended has no more of it."""
@@ -234,11 +222,11 @@ class RtpReply(RtviReply):
     def _close(self, raw_type: str, status: Status) -> list[VoiceEvent]:
         """End the reply once the line is silent."""
         if self._held is not None:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        if self._audible and "audio" in self._carried:
+            return []
+        if self._audible and "audio" in self.carried:
             self._held = (raw_type, status)
             self._rest_ms = 0.0
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         return super()._close(raw_type, status)
 
     def _release(self) -> list[VoiceEvent]:
@@ -261,15 +249,7 @@ class SmallWebRtcSettings(WireSettings):
 
     request_data: Mapping[str, Any] = pydantic.Field(default_factory=dict[str, Any])
     ice_servers: tuple[Annotated[str, pydantic.Field(pattern=_SERVER)], ...] = ()
-    rtvi_version: Annotated[str, pydantic.Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")] = VERSION
-
-
-def checked_settings(options: CallerOptions, wire: str) -> SmallWebRtcSettings:
-    """Return the validated settings. Raises UsageError, one line for each fault, also for options without effect."""
-    faults = faults_of_the_bot(options, wire)
-    settings = read_settings(SmallWebRtcSettings, options.settings, wire, known_faults=faults)
-    refuse(faults)
-    return settings
+    rtvi_version: RtviVersion = VERSION
 
 
 NAME: Final = "smallwebrtc"
@@ -284,19 +264,17 @@ _NOT_OBSERVABLE: Final[Mapping[str, str]] = {
 }
 
 
-@register_built_in(NAME)
-class SmallWebRtcCaller(CallerDefaults):
-    """One conversation over SmallWebRTC. Implements `loadtest.protocols.base.CallerProtocol`."""
+class SmallWebRtcCaller(CallerProtocol):
+    """One conversation over SmallWebRTC."""
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError for settings and options that this wire does not have."""
         self._options = options
-        self._settings = checked_settings(options, NAME)
+        self._settings = checked_settings(SmallWebRtcSettings, options, NAME, faults_of_the_bot(options, NAME))
         self._reply = RtpReply()
         self._session = RtviSession(self._reply)
         self._signaling = Signaling("", (), {})
         self._traceparent: str | None = None
-        self._pending: list[Outgoing] = []
         self._channel_is_open = False
         self._turns = 0
         self.capabilities = Capabilities(
@@ -333,7 +311,7 @@ class SmallWebRtcCaller(CallerDefaults):
         if isinstance(message, HttpHead | HttpData | HttpEnd | HttpFailed):
             return self._signaling.receive(message)
         if isinstance(message, PeerQuiet):
-            return self._reply.quiet("rtp")
+            return self._reply.quiet() or [VoiceEvent(EventKind.OTHER, "rtp")]
         if isinstance(message, PeerReport):
             return [VoiceEvent(EventKind.OTHER, "rtcp")]
         if isinstance(message, LocalOffer):
@@ -346,10 +324,10 @@ class SmallWebRtcCaller(CallerDefaults):
         del message
         if not self._channel_is_open:
             self._channel_is_open = True
-            self._pending += [PING, client_messages.client_ready(self._settings.rtvi_version)]
+            self._send(PING, client_ready(self._settings.rtvi_version))
         return [VoiceEvent(EventKind.OTHER, "connected")]
 
-    def _channel_message(self, message: Message) -> list[VoiceEvent]:
+    def _channel_message(self, message: Message) -> Sequence[VoiceEvent]:
         data = message.encode(errors="replace") if isinstance(message, str) else message
         if _SIGNALING in data:
             try:
@@ -375,10 +353,8 @@ class SmallWebRtcCaller(CallerDefaults):
 
     def pending(self) -> Sequence[Outgoing]:
         """Return the next step of the negotiation, and what is to be said over the data channel."""
-        found = [*self._signaling.pending, *self._pending]
-        self._signaling.pending.clear()
-        self._pending.clear()
-        return found
+        steps, self._signaling.pending = self._signaling.pending, []
+        return [*steps, *super().pending()]
 
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return the samples unchanged: each call has an encoder of its own."""
@@ -390,8 +366,8 @@ class SmallWebRtcCaller(CallerDefaults):
         self._turns += 1
         if self._traceparent is None and not self._options.metadata:
             return ()
-        return (client_messages.trace(self._traceparent, self._turns, self._options.metadata),)
+        return (trace(self._traceparent, self._turns, self._options.metadata),)
 
     def goodbye(self) -> Sequence[Outgoing]:
         """Ask the bot to end its pipeline."""
-        return (client_messages.disconnect(),) if self._channel_is_open else ()
+        return (disconnect(),) if self._channel_is_open else ()

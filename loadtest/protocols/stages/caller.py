@@ -6,14 +6,15 @@ complete. Sentences are spoken one after the other, as one reply. Without a reco
 caller would have said; without a language model the text itself is spoken, or the transcript is the result.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from loadtest.audio import pcm as samples
 from loadtest.protocols.base import (
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     OpenRequest,
@@ -25,9 +26,8 @@ from loadtest.protocols.base import (
 from loadtest.protocols.error_objects import violation
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.http_items import HttpCancel, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
-from loadtest.protocols.stages import asr, llm, tts
-from loadtest.protocols.stages.observable import not_observable
 from loadtest.protocols.stages.parts import (
+    STAGES,
     Broken,
     Finished,
     Malformed,
@@ -39,11 +39,20 @@ from loadtest.protocols.stages.parts import (
     Transcript,
     Unknown,
     Words,
+    not_observable,
 )
 from loadtest.protocols.stages.reader import FATAL_STATUSES, ResponseReader
-from loadtest.protocols.stages.recorded_partials import RecordedUtterance
 from loadtest.protocols.stages.reply import StageReply
-from loadtest.protocols.stages.settings import StageSettings, stage_settings
+from loadtest.protocols.stages.services import (
+    PATHS,
+    AnswerReader,
+    SpeechReader,
+    TranscriptionReader,
+    chat_body,
+    speech_body,
+    transcription_form,
+)
+from loadtest.protocols.stages.settings import RecordedUtterance, stage_settings
 from telemetry.model import semconv
 
 # A service that knows no such page still shows that it is there; one that refuses now would refuse a turn as well.
@@ -106,61 +115,6 @@ class Readiness:
         return [VoiceEvent(EventKind.ERROR, "ready", message=broken.message, fatal=True, failure=broken.failure)]
 
 
-_TRACE_ID_AT = slice(3, 35)
-
-
-class StageRequests:
-    """Makes the requests of one call. Each has a name, which the service gets as `X-Client-Request-Id`."""
-
-    def __init__(self, options: CallerOptions, settings: StageSettings) -> None:
-        self._options = options
-        self._settings = settings
-        self._target_url = ""
-        self._traceparent: str | None = None
-        self._history: list[dict[str, str]] = []
-
-    def connect(self, target_url: str, traceparent: str | None) -> None:
-        """Take over the address at which stages without one of their own are, and the trace of the call."""
-        self._target_url, self._traceparent = target_url, traceparent
-
-    def name(self, turn: int, stage: str) -> str:
-        """Return the name of a request: the call's trace, the turn and the stage."""
-        trace = (self._traceparent or "")[_TRACE_ID_AT] or "call"
-        return f"{trace}-{turn}-{stage}"
-
-    def headers(self, stage: StageName | None) -> tuple[tuple[str, str], ...]:
-        """Return the headers of a request to one stage, or to the services as a whole."""
-        token = self._options.token if stage is None else self._settings.key(stage, self._options.token)
-        return (*bearer_headers(token, self._traceparent), *self._options.headers)
-
-    def post(self, name: str, stage: StageName, path: str, content: tuple[bytes, str]) -> HttpRequest:
-        """Return the request to one stage with this body of this Content-Type."""
-        body, content_type = content
-        url = f"{self._settings.base_url(stage, self._target_url)}/{path}"
-        headers = (("Content-Type", content_type), ("X-Client-Request-Id", name), *self.headers(stage))
-        return HttpRequest(name, "POST", url, headers, body)
-
-    def ready_requests(self, stages: Sequence[StageName]) -> tuple[HttpRequest, ...]:
-        """Return a request to each of the services; stages at one address share one."""
-        by_url: dict[str, HttpRequest] = {}
-        for stage in stages:
-            url = f"{self._settings.base_url(stage, self._target_url)}/{self._settings.ready_path}"
-            by_url.setdefault(url, HttpRequest(self.name(0, f"ready-{stage}"), "GET", url, self.headers(stage)))
-        return tuple(by_url.values())
-
-    def messages(self, text: str) -> list[Mapping[str, str]]:
-        """Return the messages of a request to the language model: instructions, earlier turns, the caller's words."""
-        messages: list[Mapping[str, str]] = []
-        if self._options.instructions is not None:
-            messages.append({"role": "system", "content": self._options.instructions})
-        return [*messages, *self._history, {"role": "user", "content": text}]
-
-    def remember(self, question: str, answer: str) -> None:
-        """Keep a finished turn for the requests that follow."""
-        if self._settings.history and answer:
-            self._history += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-
-
 _NS_PER_MS = 1_000_000
 
 
@@ -212,25 +166,26 @@ FRAME_MS: Final = 20
 _FRAME_NS: Final = FRAME_MS * 1_000_000
 
 
-class StagesCaller(AnsweringCaller):
-    """One conversation with some of the stages. Implements `loadtest.protocols.base.CallerProtocol` over HTTP."""
+class StagesCaller(CallerProtocol):
+    """One conversation with some of the stages."""
 
-    def __init__(self, options: CallerOptions, wire: str, stages: frozenset[StageName]) -> None:
+    def __init__(self, wire: str, stages: Sequence[StageName], options: CallerOptions) -> None:
         """Raises UsageError with all faults of the settings."""
-        super().__init__()
         self._options = options
-        self._stages = stages
-        self._settings = stage_settings(options, wire, stages)
+        self._stages = frozenset(stages)
+        self._settings = stage_settings(options, wire, self._stages)
         self.capabilities = Capabilities(
             input_rate_hz=self._settings.asr_rate_hz,
             frame_ms=FRAME_MS,
-            not_observable=not_observable(stages),
+            not_observable=not_observable(self._stages),
             audio_is_text=False,
             transport="http",
             turn_controls=frozenset({"manual"}),
             sends_speech="when_over" if "asr" in stages else "as_text",
         )
-        self._requests = StageRequests(options, self._settings)
+        self._target_url = ""  # where stages without an address of their own are
+        self._traceparent: str | None = None
+        self._history: list[dict[str, str]] = []
         self._readiness: Readiness | None = None
         self._running: dict[str, ResponseReader] = {}
         self._owed: list[VoiceEvent] = []  # of replies that were broken off: no message of theirs comes any more
@@ -245,13 +200,26 @@ class StagesCaller(AnsweringCaller):
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
         """Take over the address of the services and the trace of the call, which every request carries."""
-        self._requests.connect(target_url, traceparent)
-        return OpenRequest(target_url, self._requests.headers(None))
+        self._target_url, self._traceparent = target_url, traceparent
+        return OpenRequest(target_url, self._headers(self._options.token))
 
     def opened(self) -> Sequence[Outgoing]:
-        """Ask each service once: the session is ready when all of them have answered."""
-        self._readiness = Readiness(self._requests.ready_requests(sorted(self._stages)))
+        """Ask each service once, those at one address together: the session is ready when all of them have answered."""
+        by_url: dict[str, HttpRequest] = {}
+        for stage in sorted(self._stages):
+            url = f"{self._settings.base_url(stage, self._target_url)}/{self._settings.ready_path}"
+            headers = self._headers(self._settings.key(stage, self._options.token))
+            by_url.setdefault(url, HttpRequest(self._name(f"ready-{stage}"), "GET", url, headers))
+        self._readiness = Readiness([*by_url.values()])
         return self._readiness.requests
+
+    def _headers(self, token: str | None) -> tuple[tuple[str, str], ...]:
+        return (*bearer_headers(token, self._traceparent), *self._options.headers)
+
+    def _name(self, stage: str) -> str:
+        """Return the name of a request, which the service gets too: the call's trace, the turn and the stage."""
+        trace = "call" if self._traceparent is None else self._traceparent.split("-")[1]
+        return f"{trace}-{self._turn}-{stage}"
 
     # The caller's turn.
 
@@ -285,9 +253,8 @@ class StagesCaller(AnsweringCaller):
             self._turn += 1
             utterance = b"".join(self._kept)
             self._kept.clear()
-            body, content_type = asr.transcription_form(utterance, self._settings)
-            name = self._name("asr")
-            return [*messages, self._start(name, asr.TranscriptionReader(), asr.PATH, body, content_type)]
+            body, content_type = transcription_form(utterance, self._settings)
+            return [*messages, self._start(self._name("asr"), TranscriptionReader(), body, content_type)]
         if self._replay.end():
             self._ask(self._utterance.text)
         return self.pending()  # nothing while the recording goes on: its last words come later than the speech
@@ -347,35 +314,18 @@ class StagesCaller(AnsweringCaller):
                 return self._broken(stage, raw_type, part)
 
     def _served(self, stage: StageName, raw_type: str, part: Served) -> list[VoiceEvent]:
-        reply = self._reply
+        reply = None if stage == "asr" else self._reply
         decides = "llm" if "llm" in self._stages else stage  # whose cache and route are those of the turn
         metadata = part.metadata if stage == decides else {k: v for k, v in part.metadata.items() if k not in _OF_TURN}
         events: list[VoiceEvent] = []
-        if stage != "asr" and reply is not None:
+        if reply is not None:
             reply.metadata |= metadata
-            events += self._started(reply, raw_type)
+            events += reply.start(raw_type)
         if part.service_ns or metadata:
-            response_id = None if reply is None or stage == "asr" else reply.response_id
-            events.append(
-                VoiceEvent(
-                    EventKind.SERVICE_REPORT,
-                    raw_type,
-                    response_id=response_id,
-                    metadata=metadata,
-                    service_ns=part.service_ns,
-                )
-            )
+            response_id = None if reply is None else reply.response_id
+            ns = part.service_ns
+            events.append(VoiceEvent(EventKind.SERVICE_REPORT, raw_type, response_id, metadata=metadata, service_ns=ns))
         return events
-
-    def _started(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
-        if reply.started:
-            return []
-        reply.started = True
-        return [
-            VoiceEvent(
-                EventKind.RESPONSE_STARTED, raw_type, response_id=reply.response_id, metadata=dict(reply.metadata)
-            )
-        ]
 
     def _heard(self, text: str, raw_type: str) -> list[VoiceEvent]:
         """Go on with the words that were recognized."""
@@ -384,27 +334,24 @@ class StagesCaller(AnsweringCaller):
             return []
         # Nothing more comes of this turn: the transcript is its result, or an agent has no answer to nothing.
         reply = StageReply(self._name("reply"))
-        done = VoiceEvent(EventKind.RESPONSE_DONE, raw_type, reply.response_id, status="completed")
-        return [*self._started(reply, raw_type), done]
+        return [*reply.start(raw_type), reply.done(raw_type, "completed")]
 
     def _words(self, raw_type: str, part: Words) -> list[VoiceEvent]:
         reply = self._reply
         if reply is None:
             return []
-        kind = EventKind.REASONING_TEXT if part.reasoning else EventKind.LLM_TEXT
-        if not part.reasoning:
-            reply.add(part.text)
-            self._speak(reply)
-        return [VoiceEvent(kind, raw_type, response_id=reply.response_id, text=part.text)]
+        if part.reasoning:
+            return [reply.event(EventKind.REASONING_TEXT, raw_type, text=part.text)]
+        reply.add(part.text)
+        self._speak(reply)
+        return [reply.event(EventKind.LLM_TEXT, raw_type, text=part.text)]
 
     def _audio(self, raw_type: str, part: Pcm) -> list[VoiceEvent]:
         reply = self._reply
         if reply is None:
             return []
         reply.carried.add("audio")
-        return [
-            VoiceEvent(EventKind.AUDIO, raw_type, response_id=reply.response_id, audio=part.data, rate_hz=part.rate_hz)
-        ]
+        return [reply.event(EventKind.AUDIO, raw_type, audio=part.data, rate_hz=part.rate_hz)]
 
     def _finished(self, stage: StageName, raw_type: str, part: Finished, name: str) -> list[VoiceEvent]:
         reply = self._reply
@@ -415,7 +362,7 @@ class StagesCaller(AnsweringCaller):
             reply.why = part.why
             if part.tool_call:
                 reply.carried.add("tool_call")
-            self._requests.remember(self._question, reply.text)
+            self._remember(reply)
             reply.end_words()
         else:
             reply.usage |= {f"tts_{key}": value for key, value in part.usage.items()}
@@ -425,25 +372,11 @@ class StagesCaller(AnsweringCaller):
             self._speak(reply)
         else:
             reply.waiting.clear()
-        return self._done(reply, raw_type) if reply.complete else []
-
-    def _done(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
+        if not reply.complete:
+            return []
         self._reply = None
-        status = "completed" if (reply.why or "stop").lower() in _COMPLETE else "incomplete"
-        events: list[VoiceEvent] = []
-        if "audio" in reply.carried:
-            events.append(VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=reply.response_id))
-        done = VoiceEvent(
-            EventKind.RESPONSE_DONE,
-            raw_type,
-            response_id=reply.response_id,
-            status=status,
-            carried=frozenset(reply.carried),
-            metadata=dict(reply.metadata),
-            usage=dict(reply.usage),
-            message=reply.why if status == "incomplete" else None,
-        )
-        return [*events, done]
+        is_whole = (reply.why or "stop").lower() in _COMPLETE
+        return reply.finish(raw_type) if is_whole else reply.finish(raw_type, "incomplete", reply.why)
 
     def _broken(self, stage: StageName, raw_type: str, part: Broken) -> list[VoiceEvent]:
         """End the turn: no later stage can go on from one that failed."""
@@ -452,29 +385,14 @@ class StagesCaller(AnsweringCaller):
             events.append(VoiceEvent(EventKind.ASR_FAILED, raw_type, message=part.message, failure=part.failure))
         if part.fatal:
             fatal = VoiceEvent(EventKind.ERROR, raw_type, message=part.message, fatal=True, failure=part.failure)
-            self._pending += self._break_off()
+            self._send(*self._break_off())
             events, self._owed = [*events, *self._owed], []
             return [*events, fatal]
-        reply = self._reply or StageReply(self._name("reply"))
-        started = self._started(reply, raw_type)
-        self._reply = None
-        self._pending += self._break_off()
-        done = VoiceEvent(
-            EventKind.RESPONSE_DONE,
-            raw_type,
-            response_id=reply.response_id,
-            status="failed",
-            carried=frozenset(reply.carried),
-            metadata=dict(reply.metadata),
-            message=part.message,
-            failure=part.failure,
-        )
-        return [*events, *started, done]
+        reply, self._reply = self._reply or StageReply(self._name("reply")), None
+        self._send(*self._break_off())
+        return [*events, *reply.start(raw_type), reply.done(raw_type, "failed", part.message, part.failure)]
 
     # What is sent.
-
-    def _name(self, stage: str) -> str:
-        return self._requests.name(self._turn, stage)
 
     def _ask(self, text: str, *, speculative: bool = False) -> None:
         """Give up what is running, and answer this text, or a part of it that a recognizer had sent by now.
@@ -483,7 +401,7 @@ class StagesCaller(AnsweringCaller):
         reply to the caller.
         """
         self._speculates = speculative
-        self._pending += self._break_off()
+        self._send(*self._break_off())
         self._turn += 1
         self._answer(text)
 
@@ -492,12 +410,21 @@ class StagesCaller(AnsweringCaller):
         self._question = text
         reply = self._reply = StageReply(self._name("reply"))
         if "llm" in self._stages:
-            body = llm.chat_body(self._requests.messages(text), self._settings, dict(self._options.metadata))
-            self._pending.append(self._start(self._name("llm"), llm.AnswerReader(), llm.PATH, body))
+            instructions = self._options.instructions
+            system = [] if instructions is None else [{"role": "system", "content": instructions}]
+            messages = [*system, *self._history, {"role": "user", "content": text}]
+            body = chat_body(messages, self._settings, dict(self._options.metadata))
+            self._send(self._start(self._name("llm"), AnswerReader(), body))
             return
         reply.waiting.append(text)
         reply.words_over = True
         self._speak(reply)
+
+    def _remember(self, reply: StageReply) -> None:
+        """Keep a finished turn for the requests that follow."""
+        if self._settings.history and reply.text:
+            answer = {"role": "assistant", "content": reply.text}
+            self._history += [{"role": "user", "content": self._question}, answer]
 
     def _speak(self, reply: StageReply) -> None:
         """Request the speech of the next sentence unless another one is being spoken."""
@@ -505,35 +432,33 @@ class StagesCaller(AnsweringCaller):
         if text is None:
             return
         name = reply.speaking = f"{self._name('tts')}-{reply.spoken}"
-        body = tts.speech_body(text, self._settings)
-        self._pending.append(self._start(name, tts.SpeechReader(self._settings.tts_rate_hz), tts.PATH, body))
+        body = speech_body(text, self._settings)
+        self._send(self._start(name, SpeechReader(self._settings.tts_rate_hz), body))
 
     def _start(
-        self, name: str, reader: ResponseReader, path: str, body: bytes, content_type: str = "application/json"
+        self, name: str, reader: ResponseReader, body: bytes, content_type: str = "application/json"
     ) -> HttpRequest:
+        """Return the request to the stage of this reader, which reads its response."""
         self._running[name] = reader
-        request = self._requests.post(name, reader.stage, path, (body, content_type))
-        reader.url = request.url
-        return request
+        reader.url = f"{self._settings.base_url(reader.stage, self._target_url)}/{PATHS[reader.stage]}"
+        key = self._settings.key(reader.stage, self._options.token)
+        headers = (("Content-Type", content_type), ("X-Client-Request-Id", name), *self._headers(key))
+        return HttpRequest(name, "POST", reader.url, headers, body)
 
     def _break_off(self) -> list[HttpCancel]:
         cancels = [HttpCancel(name) for name in self._running]
         self._running.clear()
         reply, self._reply = self._reply, None
         if reply is not None and reply.started:
-            self._requests.remember(self._question, reply.text)
-            self._owed.append(
-                VoiceEvent(
-                    EventKind.RESPONSE_DONE,
-                    "cancel",
-                    response_id=reply.response_id,
-                    status="cancelled",
-                    carried=frozenset(reply.carried),
-                    metadata=dict(reply.metadata),
-                )
-            )
+            self._remember(reply)
+            self._owed.append(reply.done("cancel", "cancelled"))
         return cancels
 
+
+http_cascade: Final = partial(StagesCaller, "http-cascade", STAGES)
+asr_alone: Final = partial(StagesCaller, "asr", ("asr",))
+llm_alone: Final = partial(StagesCaller, "llm", ("llm",))
+tts_alone: Final = partial(StagesCaller, "tts", ("tts",))
 
 # Why a language model ends an answer that is whole; any other reason (length, content_filter, refusal) cuts it short.
 _COMPLETE: Final = frozenset({"stop", "end_turn", "stop_sequence", "eos", "tool_calls", "tool_use", "function_call"})

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from loadtest.protocols.failure import Failure
+from loadtest.protocols.wire_settings import OF_PARTIALS, OF_SPEECH, OF_TEXT, OF_TRANSCRIPTS, withheld
 
 StageName = Literal["asr", "llm", "tts"]
 STAGES: Final[tuple[StageName, ...]] = ("asr", "llm", "tts")
@@ -77,3 +78,19 @@ class Broken(msgspec.Struct, frozen=True, gc=False):
 
 
 Part = Served | Partial | Transcript | Words | Pcm | Finished | Malformed | Unknown | Broken
+
+
+_OF_STAGE: Final[Mapping[StageName, tuple[tuple[str, ...], str]]] = {
+    "asr": (
+        (*OF_PARTIALS, *OF_TRANSCRIPTS),
+        "no recognition is part of this wire: the caller's words are sent as text",
+    ),
+    "llm": (OF_TEXT, "no language model is part of this wire"),
+    "tts": (OF_SPEECH, "no speech comes back on this wire"),
+}
+
+
+def not_observable(stages: frozenset[StageName]) -> dict[str, str]:
+    """Return the metrics that a wire of these stages cannot show, each with the reason."""
+    missing = [reason for stage, reason in _OF_STAGE.items() if stage not in stages]
+    return withheld((("endpointing",), "the caller itself ends its turn on this wire"), *missing)

@@ -1,9 +1,11 @@
-"""One reply of a cascade: its text as it comes, the sentences still to be spoken, and whether it is complete. Pure."""
+"""One reply of a cascade, which its caller names: its text, the sentences still to be spoken, its events. Pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
-from loadtest.protocols.base import Content
+from loadtest.protocols.base import Content, EventKind, VoiceEvent
+from loadtest.protocols.failure import Failure
 from loadtest.protocols.sentences import SentenceSplitter
 
 
@@ -48,3 +50,34 @@ class StageReply:
     def complete(self) -> bool:
         """Whether nothing more of it can come."""
         return self.words_over and self.speaking is None and not self.waiting
+
+    def start(self, raw_type: str) -> list[VoiceEvent]:
+        """The first sign of it begins it."""
+        if self.started:
+            return []
+        self.started = True
+        return [self.event(EventKind.RESPONSE_STARTED, raw_type, metadata=dict(self.metadata))]
+
+    def event(self, kind: EventKind, raw_type: str, **fields: Any) -> VoiceEvent:
+        """Return an event of this reply."""
+        return VoiceEvent(kind, raw_type, self.response_id, **fields)
+
+    def done(
+        self, raw_type: str, status: str, message: str | None = None, failure: Failure | None = None
+    ) -> VoiceEvent:
+        """End it."""
+        return self.event(
+            EventKind.RESPONSE_DONE,
+            raw_type,
+            status=status,
+            carried=frozenset(self.carried),
+            metadata=dict(self.metadata),
+            usage=dict(self.usage) if status in ("completed", "incomplete") else {},
+            message=message,
+            failure=failure,
+        )
+
+    def finish(self, raw_type: str, status: str = "completed", message: str | None = None) -> list[VoiceEvent]:
+        """End it when it is complete, and its audio."""
+        heard = [self.event(EventKind.AUDIO_DONE, raw_type)] if "audio" in self.carried else []
+        return [*heard, self.done(raw_type, status, message)]

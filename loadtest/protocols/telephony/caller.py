@@ -8,22 +8,22 @@ heard the end of a turn, what it understood and whether its reply is complete ca
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
-from urllib.parse import urlencode
+from functools import partial
+from typing import Annotated, Final
 
 import msgspec
 from pydantic import AfterValidator, Field
 
-from loadtest.audio import g711, pcm
+from loadtest.audio import g711
 from loadtest.errors import UsageError
 from loadtest.protocols.address import parse_address
-from loadtest.protocols.audio_format import AudioFormat
+from loadtest.protocols.audio_format import FILE_HEADERS, AudioFormat, SampleStream
 from loadtest.protocols.base import (
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -34,10 +34,8 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
-from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
-from loadtest.protocols.failure import Failure, OpeningRefused
 from loadtest.protocols.foreign import message_type
-from loadtest.protocols.http_items import HttpAnswer, HttpRequest
+from loadtest.protocols.http_items import HttpAnswer
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -45,123 +43,32 @@ from loadtest.protocols.json_fields import (
     optional_text,
     parse_object,
     required_base64,
+    required_object,
 )
-from loadtest.protocols.refusals import redirected_to, refusal_text
-from loadtest.protocols.stage_metrics import OF_PARTIALS, OF_TEXT, OF_TRANSCRIPTS
-from loadtest.protocols.telephony import signature
-from loadtest.protocols.telephony.signature import TWILIO_HEADER, Headers, plivo_headers, twilio_signature
-from loadtest.protocols.telephony.twiml import PLIVO_XML, TEXML, TWIML, Markup, StreamTarget, stream_of
-from loadtest.protocols.telephony.wire import PAYLOAD_END, StreamedCall, TelephonyWire, encoded, required_object
-from loadtest.protocols.telephony.wire import Message as Fields
-from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
-
-REQUEST_ID: Final = "webhook"
-API_VERSION: Final = "2010-04-01"
-_EXCERPT_CHARS: Final = 200
-_XML: Final = frozenset({"text/xml", "application/xml", "text/html"})
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """One provider's webhook: the form that it sends, its proof of who it is, and the XML that it understands.
-
-    `proof(token, url, form, call)` returns headers.
-    """
-
-    markup: Markup
-    form: Callable[[StreamedCall], dict[str, str]]
-    proof: Callable[[str, str, Mapping[str, str], StreamedCall], Headers]
-
-    def request(self, url: str, call: StreamedCall, token: str | None, traceparent: str | None) -> HttpRequest:
-        """Return the request, with the provider's proof if there is a token."""
-        form = self.form(call)
-        headers = [("Content-Type", "application/x-www-form-urlencoded; charset=utf-8"), ("Accept", "text/xml, */*")]
-        if token is not None:
-            headers += self.proof(token, url, form, call)
-        if traceparent is not None:
-            headers.append(("traceparent", traceparent))
-        return HttpRequest(REQUEST_ID, "POST", url, tuple(headers), urlencode(form).encode())
-
-    def stream(self, answer: HttpAnswer, url: str) -> StreamTarget:
-        """Return the stream that the answer says to open.
-
-        Raises OpeningRefused, with a sentence and a code, for an answer that opens none. Redirects are not followed.
-        """
-        if not 200 <= answer.status < 300:
-            raise OpeningRefused(_refusal(answer, url), Failure("http_status", str(answer.status)))
-        kind = answer.header("content-type").partition(";")[0].strip().lower()
-        if kind and kind not in _XML:
-            sentence = f"the webhook answered with {kind[:_EXCERPT_CHARS]!r}; {self.markup.name} comes as text/xml"
-            raise OpeningRefused(sentence, Failure("protocol_violation", "content_type"))
-        return stream_of(answer.body, url, self.markup)
-
-
-def _refusal(answer: HttpAnswer, url: str) -> str:
-    if 300 <= answer.status < 400:
-        where = redirected_to(answer.headers, url, is_websocket=False)
-        leads = "a redirect" if where is None else f"a redirect to {where}"
-        return f"the webhook answered with HTTP {answer.status}, {leads}; give the address that it leads to"
-    text = refusal_text(answer.body.decode(errors="replace"), answer.headers)
-    return f"the webhook answered with HTTP {answer.status}{f': {text}' if text else ''}"
-
-
-def _twilio_form(call: StreamedCall) -> dict[str, str]:
-    return {
-        "AccountSid": call.account_id,
-        "ApiVersion": API_VERSION,
-        "CallSid": call.call_id,
-        "CallStatus": "ringing",
-        "Called": call.to_number,
-        "Caller": call.from_number,
-        "Direction": "inbound",
-        "From": call.from_number,
-        "To": call.to_number,
-    }
-
-
-def _texml_form(call: StreamedCall) -> dict[str, str]:
-    return {
-        "AccountSid": call.account_id,
-        "CallSid": call.call_id,
-        "CallStatus": "ringing",
-        "From": call.from_number,
-        "To": call.to_number,
-    }
-
-
-def _plivo_form(call: StreamedCall) -> dict[str, str]:
-    return {
-        "CallStatus": "ringing",
-        "CallUUID": call.call_id,
-        "Direction": "inbound",
-        "Event": "StartApp",
-        "From": call.from_number.removeprefix("+"),
-        "To": call.to_number.removeprefix("+"),
-    }
-
-
-def _twilio_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
-    del call
-    return ((TWILIO_HEADER, twilio_signature(token, url, form)),)
-
-
-def _plivo_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
-    return plivo_headers(token, url, call.digits, form)
-
-
-def _no_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
-    """Return nothing: Telnyx signs with a key that only it has."""
-    del token, url, form, call
-    return ()
-
-
-# Vonage asks for JSON, and Exotel's applet has the stream's address in its settings.
-WEBHOOKS: Final[Mapping[str, Webhook]] = {
-    "twilio": Webhook(TWIML, _twilio_form, _twilio_proof),
-    "telnyx": Webhook(TEXML, _texml_form, _no_proof),
-    "plivo": Webhook(PLIVO_XML, _plivo_form, _plivo_proof),
-}
-
+from loadtest.protocols.received import malformed
+from loadtest.protocols.telephony.webhook import WEBHOOKS
+from loadtest.protocols.telephony.wires import (
+    EXOTEL,
+    PAYLOAD_END,
+    PLIVO,
+    TELNYX,
+    TWILIO,
+    VONAGE,
+    StreamedCall,
+    TelephonyWire,
+    encoded,
+    media_head,
+    upgrade_headers,
+)
+from loadtest.protocols.telephony.wires import Message as WireMessage
+from loadtest.protocols.wire_settings import (
+    OF_PARTIALS,
+    OF_TEXT,
+    OF_TRANSCRIPTS,
+    WireSettings,
+    read_settings,
+    refuse,
+)
 
 _E164: Final = re.compile(r"\+[1-9][0-9]{1,14}")
 _DIGITS: Final = re.compile(r"[0-9*#A-D]+")
@@ -279,69 +186,19 @@ def _parameter_faults(parameters: Mapping[str, str], wire: TelephonyWire) -> lis
     return found
 
 
-class Media(ExactMessage):
-    """The audio alone: its format is the call's."""
-
-    payload: bytes
-
-    @property
-    def declared(self) -> dict[str, object]:
-        """What the message states of the audio's format, by the names on the wire."""
-        return {}
-
-
-class StatedMedia(Media, rename="camel"):
-    """Audio whose message states its format."""
-
-    content_type: str
-    sample_rate: Count | str
-
-    @property
-    def declared(self) -> dict[str, object]:
-        """What the message states of the audio's format, by the names on the wire."""
-        return {"contentType": self.content_type, "sampleRate": self.sample_rate}
-
-
-class MediaMessage(ExactMessage):
-    """A message with audio. The names of its members are Telnyx's; agents may leave out the stream's id."""
-
-    event: str
-    media: Media
-    stream_id: str | None = None
-
-
-def _named(stream_key: str, media: type[Media] = Media) -> Any:
-    """Return the same message as another provider has it."""
-    members: list[Any] = [("event", str), ("media", media), ("stream_id", str | None, None)]
-    return msgspec.defstruct("MediaMessage", members, bases=(ExactMessage,), rename={"stream_id": stream_key})
-
-
-# By the wire's name.
-MEDIA: Final[dict[str, msgspec.json.Decoder[MediaMessage]]] = {
-    "twilio": msgspec.json.Decoder(_named("streamSid")),
-    "telnyx": msgspec.json.Decoder(MediaMessage),
-    "plivo": msgspec.json.Decoder(_named("streamId", StatedMedia)),
-    "exotel": msgspec.json.Decoder(_named("stream_sid")),
-}
-
-
 WHY: Final = "a telephone call carries audio only: the agent's stages cannot be seen on this wire"
 NOT_OBSERVABLE: Final[Mapping[str, str]] = dict.fromkeys(("endpointing", *OF_PARTIALS, *OF_TRANSCRIPTS, *OF_TEXT), WHY)
-# Audio that begins like a file: no provider accepts a header, and it would be played as noise.
-_FILE_HEADERS: Final = (b"RIFF", b"ID3", b"OggS")
 
 
-class TelephonyCaller(AnsweringCaller):
-    """One telephone call. Implements `loadtest.protocols.base.CallerProtocol`."""
+class TelephonyCaller(CallerProtocol):
+    """One telephone call."""
 
     def __init__(self, wire: TelephonyWire, options: CallerOptions) -> None:
         """Raises UsageError, with one line for each fault of the settings."""
-        super().__init__()
         self._wire = wire
         self._options = options
         self._settings = settings = telephony_settings(options, wire)
         self._format = settings.format_of(wire)
-        self._media = None if wire.binary_audio else ExactReader(MEDIA[wire.name])
         self.capabilities = Capabilities(
             input_rate_hz=self._format.rate_hz,
             frame_ms=wire.frame_ms,
@@ -360,7 +217,7 @@ class TelephonyCaller(AnsweringCaller):
         self._keys = settings.dtmf or ""
         self._marks: list[str] = []
         self._void_marks: Counter[str] = Counter()  # cleared, and not to be answered
-        self._half = b""  # of a sample that the agent cut in two
+        self._samples = SampleStream(self._format)  # of the agent's audio
         self._in_reply = False
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
@@ -396,8 +253,8 @@ class TelephonyCaller(AnsweringCaller):
 
     def _opening(self, call: StreamedCall, url: str) -> OpenRequest:
         wire = self._wire
-        self._head = None if wire.media_head is None else wire.media_head(call)
-        headers = signature.upgrade_headers(wire.name, url, self._options.token, call.digits)
+        self._head = media_head(wire, call)
+        headers = upgrade_headers(wire.name, url, self._options.token, call.digits)
         trace = [(TRACE_PARAMETER, self._traceparent)] if self._traceparent is not None else []
         return OpenRequest(url, (*headers, *trace, *self._options.headers))
 
@@ -453,20 +310,11 @@ class TelephonyCaller(AnsweringCaller):
                 return [violation("binary", sentence, "stray_binary")]
         raw_type = ""
         try:
-            if self._media is not None and (usual := self._media.read(message)) is not None and self._is_ours(usual):
-                raw_type = usual.event
-                return self._audio(raw_type, usual.media.payload, self._declared(usual.media.declared))
             fields = parse_object(message)
             raw_type = message_type(fields, self._wire.type_key, message)
             return self._request(raw_type, fields)
         except MalformedError as error:
-            where = f"{raw_type}: " if raw_type else ""
-            return [violation(raw_type, f"{where}{error}", "malformed_message")]
-
-    def _is_ours(self, usual: MediaMessage) -> bool:
-        """Return whether a message is audio of this call's stream."""
-        own = usual.stream_id is None or self._call is None or usual.stream_id == self._call.stream_id
-        return own and self._wire.requests.get(usual.event) == "audio"
+            return malformed(raw_type, error)
 
     def _declared(self, media: Json) -> AudioFormat:
         """Return the format of the agent's audio. Raises MalformedError if a message states what is not played."""
@@ -493,15 +341,11 @@ class TelephonyCaller(AnsweringCaller):
 
     def _audio(self, raw_type: str, data: bytes, declared: AudioFormat) -> list[VoiceEvent]:
         events: list[VoiceEvent] = []
-        if data.startswith(_FILE_HEADERS):
+        if data.startswith(FILE_HEADERS):
             sentence = f"{raw_type}: the audio begins like a file, with {data[:4]!r}; it must be raw audio"
             events.append(violation(raw_type, sentence, "audio_header"))
-        if declared.encoding == "pcm16":
-            data = self._half + data
-            whole = len(data) // 2 * 2
-            audio, self._half = data[:whole], data[whole:]
-        else:
-            audio = pcm.to_bytes(declared.decode(data))
+        self._samples.format = declared
+        audio = self._samples.feed(data)
         if not audio:
             return [*events, VoiceEvent(EventKind.OTHER, raw_type)]
         self._in_reply = self._settings.reply_end_mark is not None
@@ -521,8 +365,8 @@ class TelephonyCaller(AnsweringCaller):
             self._void_marks.update(self._marks)
             self._marks.clear()
         if self._wire.clear_answer is not None:
-            self._pending.append(self._message(self._wire.clear_answer))
-        self._half = b""
+            self._send(self._message(self._wire.clear_answer))
+        self._samples.half = b""
         events = [VoiceEvent(EventKind.CLEAR, raw_type)]
         if self._in_reply:
             events.append(self._done(raw_type, "cancelled"))
@@ -538,14 +382,19 @@ class TelephonyCaller(AnsweringCaller):
             raise RuntimeError("upgrade begins the call")
         return self._call
 
-    def _message(self, fields: Fields) -> str:
+    def _message(self, fields: WireMessage) -> str:
         """Encode a message with its number and the stream's id."""
         key = self._wire.stream_key
         return encoded(self._numbered(fields if key is None else {**fields, key: self._of_call.stream_id}))
 
-    def _numbered(self, fields: Fields) -> Fields:
+    def _numbered(self, fields: WireMessage) -> WireMessage:
         if self._wire.sequence_key is None:
             return fields
         self._sequence += 1
         number = str(self._sequence) if self._wire.sequence_is_text else self._sequence
         return {**fields, self._wire.sequence_key: number}
+
+
+twilio, telnyx, plivo, exotel, vonage = (
+    partial(TelephonyCaller, wire) for wire in (TWILIO, TELNYX, PLIVO, EXOTEL, VONAGE)
+)

@@ -1,23 +1,114 @@
-"""The providers' media streams, one row each, as their own references and the agents' libraries have them. Pure."""
+"""The providers' media streams, one row each, as their own references and the agents' libraries have them. Pure.
 
+Proof for an agent that a call comes from its provider is made from the token we are given: Twilio and Plivo sign with
+the account's token, which is never sent; Telnyx and Vonage send a token; Exotel sends a key and a token as a user and a
+password.
+"""
+
+import base64
+import hashlib
+import hmac
 import uuid
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import orjson
 
 from loadtest.audio import g711
 from loadtest.protocols.audio_format import AudioFormat
-from loadtest.protocols.json_fields import Json, MalformedError, required_text
-from loadtest.protocols.telephony.wire import (
-    Message,
-    StreamedCall,
-    TelephonyWire,
-    encoded,
-    nested_mark_name,
-    required_object,
-    template,
-)
+from loadtest.protocols.json_fields import Json, MalformedError, required_object, required_text
+
+# What an agent's message asks of the provider.
+Request = Literal["audio", "mark", "clear", "unused"]
+Message = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedCall:
+    """The facts of one call that the provider tells the agent."""
+
+    digits: str  # 32 hexadecimal ones, which the ids are made of
+    stream_id: str
+    call_id: str
+    account_id: str
+    from_number: str
+    to_number: str
+    encoding: str  # as the provider calls it
+    format: AudioFormat
+    parameters: Mapping[str, str]  # custom ones, the trace among them
+
+
+def nested_mark_name(fields: Json) -> str:
+    """Return the name in `{"mark": {"name": …}}`. Raises MalformedError."""
+    return required_text(required_object(fields, "mark"), "name")
+
+
+def nested_mark(name: str) -> Message:
+    """Return such a mark."""
+    return {"event": "mark", "mark": {"name": name}}
+
+
+def two_uuids(digits: str) -> tuple[str, str]:
+    """Return one UUID as both ids."""
+    return str(uuid.UUID(digits)), str(uuid.UUID(digits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelephonyWire:
+    """One provider's messages. Members are named as they are on the wire; None where the wire has no such member.
+
+    `media_head` has a `%d` for the sequence number, the chunk and the time in ms, in this order, and STREAM for the
+    member with the stream's id; the payload follows. EXTRA stands for the custom parameters.
+    """
+
+    name: str
+    provider: str
+    encodings: Mapping[str, Literal["pcm16", "pcmu", "pcma"]]  # by the provider's names
+    rates_hz: tuple[int, ...]  # of PCM; the first one is the default
+    frame_ms: int = 20
+    stream_key: str | None = None  # of the stream's id, in both directions
+    sequence_key: str | None = None
+    sequence_is_text: bool = True
+    type_key: str = "event"
+    requests: Mapping[str, Request]
+    marks_outlive_clear: bool = True  # whether a mark is answered although its audio was cleared
+    binary_audio: bool = False
+    # The ids that the provider gives to a stream and a call, from 32 hexadecimal digits.
+    ids: Callable[[str], tuple[str, str]] = two_uuids
+    greeting: Callable[[str | None], Message] | None = None  # before `start`; takes the token
+    start: Callable[[StreamedCall], Message]  # without its sequence number
+    stop: Callable[[StreamedCall], Message] | None = None
+    dtmf: Callable[[str], Message]
+    media_head: str | None = None
+    mark_name: Callable[[Json], str] = nested_mark_name
+    mark_answer: Callable[[str], Message] = nested_mark
+    clear_answer: Message | None = None
+    declared_format: Callable[[Json], AudioFormat] | None = None  # of the agent's audio, where its messages state it
+    most_parameter_bytes: int | None = None  # of names and values together
+    reserved: str = ""  # characters that parameters cannot contain
+
+
+def encoded(message: Message) -> str:
+    """Return a message as JSON text."""
+    return orjson.dumps(message).decode()
+
+
+def media_head(wire: TelephonyWire, call: StreamedCall) -> bytes | None:
+    """Return the beginning of the call's media messages, with its three `%d`; None for binary audio."""
+    if wire.media_head is None:
+        return None
+    stream_id = orjson.dumps({wire.stream_key: call.stream_id})[1:-1]
+    parts = {b"STREAM": stream_id, b"EXTRA": orjson.dumps(_extra_headers(call.parameters))}
+    head = wire.media_head.encode()
+    for place, part in parts.items():
+        head = head.replace(place, part.replace(b"%", b"%%"))
+    return head
+
+
+PAYLOAD_END: Final = b'"}}'
+
 
 # Twilio Media Streams, bidirectional (`<Connect><Stream>`).
 
@@ -47,14 +138,10 @@ TWILIO: Final = TelephonyWire(
     start=_twilio_start,
     stop=lambda call: {"event": "stop", "stop": {"accountSid": call.account_id, "callSid": call.call_id}},
     dtmf=lambda digit: {"event": "dtmf", "dtmf": {"track": "inbound_track", "digit": digit}},
-    media_head=lambda call: template(
+    media_head=(
         '{"event":"media","sequenceNumber":"%d",STREAM,'
-        '"media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":"',
-        call,
-        "streamSid",
+        '"media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":"'
     ),
-    mark_name=nested_mark_name,
-    mark_answer=lambda name: {"event": "mark", "mark": {"name": name}},
 )
 
 
@@ -93,14 +180,10 @@ TELNYX: Final = TelephonyWire(
     start=_telnyx_start,
     stop=lambda call: {"event": "stop", "stop": {"user_id": call.account_id, "call_control_id": call.call_id}},
     dtmf=lambda digit: {"event": "dtmf", "dtmf": {"digit": digit}},
-    media_head=lambda call: template(
+    media_head=(
         '{"event":"media","sequence_number":"%d",STREAM,'
-        '"media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":"',
-        call,
-        "stream_id",
+        '"media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":"'
     ),
-    mark_name=nested_mark_name,
-    mark_answer=lambda name: {"event": "mark", "mark": {"name": name}},
 )
 
 
@@ -120,17 +203,6 @@ def _plivo_start(call: StreamedCall) -> Message:
 
 def _extra_headers(parameters: Mapping[str, str]) -> str:
     return ";".join(f"{name}={value}" for name, value in parameters.items())
-
-
-def _plivo_head(call: StreamedCall) -> bytes:
-    extra_headers = orjson.dumps(_extra_headers(call.parameters)).replace(b"%", b"%%")
-    head = template(
-        '{"event":"media","sequenceNumber":%d,STREAM,"extra_headers":EXTRA,'
-        '"media":{"track":"inbound","chunk":%d,"timestamp":"%d","payload":"',
-        call,
-        "streamId",
-    )
-    return head.replace(b"EXTRA", extra_headers)
 
 
 _PLAYED: Final = (
@@ -161,10 +233,12 @@ PLIVO: Final = TelephonyWire(
     sequence_is_text=False,
     requests={"playAudio": "audio", "checkpoint": "mark", "clearAudio": "clear", "sendDTMF": "unused"},
     marks_outlive_clear=False,  # playedStream is only sent if the audio was played
-    ids=lambda digits: (str(uuid.UUID(digits)), str(uuid.UUID(digits))),
     start=_plivo_start,
     dtmf=lambda digit: {"event": "dtmf", "dtmf": {"track": "inbound", "digit": digit}},
-    media_head=_plivo_head,
+    media_head=(
+        '{"event":"media","sequenceNumber":%d,STREAM,"extra_headers":EXTRA,'
+        '"media":{"track":"inbound","chunk":%d,"timestamp":"%d","payload":"'
+    ),
     mark_name=lambda fields: required_text(fields, "name"),
     mark_answer=lambda name: {"event": "playedStream", "name": name},
     clear_answer={"event": "clearedAudio"},
@@ -211,13 +285,7 @@ EXOTEL: Final = TelephonyWire(
     start=_exotel_start,
     stop=_exotel_stop,
     dtmf=lambda digit: {"event": "dtmf", "dtmf": {"digit": digit, "duration": "100"}},
-    media_head=lambda call: template(
-        '{"event":"media","sequence_number":"%d",STREAM,"media":{"chunk":"%d","timestamp":"%d","payload":"',
-        call,
-        "stream_sid",
-    ),
-    mark_name=nested_mark_name,
-    mark_answer=lambda name: {"event": "mark", "mark": {"name": name}},
+    media_head=('{"event":"media","sequence_number":"%d",STREAM,"media":{"chunk":"%d","timestamp":"%d","payload":"'),
     most_parameter_bytes=256,
 )
 
@@ -254,7 +322,6 @@ VONAGE: Final = TelephonyWire(
     requests={"clear": "clear", "notify": "mark"},
     marks_outlive_clear=False,
     binary_audio=True,
-    ids=lambda digits: (str(uuid.UUID(digits)), str(uuid.UUID(digits))),
     start=_vonage_connected,
     dtmf=lambda digit: {"event": "websocket:dtmf", "digit": digit, "duration": 100},
     mark_name=_notify_name,
@@ -264,3 +331,52 @@ VONAGE: Final = TelephonyWire(
 )
 
 WIRES: Final = {wire.name: wire for wire in (TWILIO, TELNYX, PLIVO, EXOTEL, VONAGE)}
+
+
+Headers = tuple[tuple[str, str], ...]
+TWILIO_HEADER = "X-Twilio-Signature"
+
+
+def upgrade_headers(wire: str, url: str, token: str | None, nonce: str) -> Headers:
+    """Return the headers by which a provider proves itself when it opens a stream; none without a token."""
+    if token is None:
+        return ()
+    match wire:
+        case "twilio":
+            return ((TWILIO_HEADER, twilio_signature(token, url)),)
+        case "plivo":
+            return plivo_headers(token, url, nonce)
+        case "telnyx":
+            return (("x-telnyx-streaming-auth-token", token),)
+        case "exotel":
+            return (("Authorization", f"Basic {base64.b64encode(token.encode()).decode()}"),)
+        case _:
+            return (("Authorization", f"Bearer {token}"),)
+
+
+def twilio_signature(token: str, url: str, form: Mapping[str, str] | None = None) -> str:
+    """Return X-Twilio-Signature: HMAC-SHA1 of the URL followed by the form's names and values in the names' order."""
+    signed = url + "".join(f"{name}{value}" for name, value in sorted((form or {}).items()))
+    return base64.b64encode(hmac.new(token.encode(), signed.encode(), hashlib.sha1).digest()).decode()
+
+
+def plivo_headers(token: str, url: str, nonce: str, form: Mapping[str, str] | None = None) -> Headers:
+    """Return the headers with the signature of a GET, or with a form, of a POST."""
+    signed = plivo_signature(token, url, nonce, form)
+    return (("X-Plivo-Signature-V3", signed), ("X-Plivo-Signature-V3-Nonce", nonce))
+
+
+def plivo_signature(token: str, url: str, nonce: str, form: Mapping[str, str] | None = None) -> str:
+    """Return X-Plivo-Signature-V3: HMAC-SHA256 of the URL with its query in order, the form, a dot and the nonce.
+
+    Where there is a form, a question mark ends a URL without a query, and a dot one with a query; its names and values
+    follow in the names' order.
+    """
+    parts = urlsplit(url)
+    query = "&".join(sorted(f"{name}={value}" for name, value in parse_qsl(parts.query, keep_blank_values=True)))
+    signed = urlunsplit(parts._replace(query=query, fragment=""))
+    if form:
+        signed += "." if query else "?"
+        signed += "".join(f"{name}{value}" for name, value in sorted(form.items()))
+    signed += f".{nonce}"
+    return base64.b64encode(hmac.new(token.encode(), signed.encode(), hashlib.sha256).digest()).decode()

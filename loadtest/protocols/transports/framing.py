@@ -1,10 +1,80 @@
-"""The messages of one byte stream: bytes in, items out; no socket, no clock."""
+"""The messages of one byte stream: bytes in, items out, and why connections are refused or end. No socket, no clock."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from loadtest.protocols.base import Message
-from loadtest.protocols.transports.items import Item
+from loadtest.protocols.failure import Failure
+from loadtest.protocols.message_limit import message_limit
+
+ABNORMAL_CLOSURE: Final = 1006
+INVALID_DATA: Final = 1007
+MESSAGE_TOO_BIG: Final = 1009
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Messages may be sent. `headers` are those of the accepted upgrade, empty where there is none."""
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The upgrade was refused. `status` is None if the answer was not HTTP."""
+
+    status: int | None
+    reason: str
+    body_excerpt: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def failure(self) -> Failure:
+        """The cause. Status 101 with an invalid handshake is a protocol violation, not a refusal."""
+        if self.status is None or self.status == 101:
+            return Failure("protocol_violation", "not_http" if self.status is None else "bad_upgrade")
+        return Failure("http_status", str(self.status))
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection has ended. `clean` means that both sides sent a close frame and neither violated the protocol.
+
+    Otherwise `reason` is a whole sentence. `limit_bytes` is set where a message was longer than we take.
+    """
+
+    code: int
+    reason: str
+    clean: bool
+    limit_bytes: int | None = None
+
+    @property
+    def failure(self) -> Failure:
+        """The cause: the endpoint's close code, or its violation, by the code with which we closed."""
+        if self.limit_bytes is not None:
+            return message_limit(self.limit_bytes)
+        if self.clean:
+            return Failure("close_code", str(self.code))
+        if self.code == ABNORMAL_CLOSURE:
+            return Failure("tcp", "EOF")
+        return Failure("protocol_violation", "bad_utf8" if self.code == INVALID_DATA else str(self.code))
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The peer sent what the framing does not allow; nothing more is decoded. `reason` is a sentence without an end."""
+
+    reason: str
+    code: str
+
+    @property
+    def failure(self) -> Failure:
+        """The cause."""
+        return Failure("protocol_violation", self.code)
+
+
+Item = Opened | Rejected | Closed | Violation | str | bytes
 
 
 class Framing(Protocol):

@@ -7,9 +7,11 @@ masked, because the key that goes on the wire is rotated by the length of the be
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from loadtest.protocols.base import Message
+from loadtest.protocols.base import Capabilities, Message
+from loadtest.protocols.transports.byte_streams import prefixed
 
 try:
     from websockets.speedups import apply_mask
@@ -114,3 +116,35 @@ class FramePreparer:
 
     def _mask(self) -> bytes:
         return FIXED_MASK if self._random is None else self._random.randbytes(_KEY_BYTES)
+
+
+# Makes what all callers share of a frame from `audio_message`'s result.
+Prepare = Callable[[bytes], bytes]
+# Makes a whole frame from what `audio_head` returned and what was prepared.
+Join = Callable[[bytes, bytes], bytes]
+
+
+def preparation(capabilities: Capabilities, mask_mode: str, seed: int) -> Prepare:
+    """Return how the frames of a protocol are prepared. Raises ValueError for an unknown mask mode."""
+    if capabilities.transport != "websocket":
+        framed = capabilities.framing == "length_prefixed" and not capabilities.audio_heads
+        return prefixed if framed else bytes
+    preparer = FramePreparer(mask_mode, seed)
+    return preparer.rest if capabilities.audio_heads else partial(preparer.frame, text=capabilities.audio_is_text)
+
+
+def joining(capabilities: Capabilities, mask_mode: str) -> Join | None:
+    """Return how a head joins a frame that was prepared with this mask mode; None where frames are complete then."""
+    if not capabilities.audio_heads:
+        return None
+    if capabilities.transport == "websocket":
+        return headed_frames(mask_mode, text=capabilities.audio_is_text)
+    return _joined_and_prefixed if capabilities.framing == "length_prefixed" else _joined
+
+
+def _joined(head: bytes, rest: bytes) -> bytes:
+    return head + rest
+
+
+def _joined_and_prefixed(head: bytes, rest: bytes) -> bytes:
+    return prefixed(head + rest)

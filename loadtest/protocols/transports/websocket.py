@@ -23,7 +23,7 @@ from loadtest.errors import UsageError
 from loadtest.protocols.base import Message, OpenRequest
 from loadtest.protocols.headers import checked_headers
 from loadtest.protocols.message_limit import over_limit
-from loadtest.protocols.transports.items import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item, Opened, Rejected
+from loadtest.protocols.transports.framing import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item, Opened, Rejected
 
 __all__ = [
     "Closed",

@@ -6,15 +6,15 @@ that a reply without content follows it at once.
 """
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 import orjson
 
 from loadtest.audio import pcm as samples
 from loadtest.protocols.base import (
-    AnsweringCaller,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
@@ -23,23 +23,18 @@ from loadtest.protocols.base import (
     SpokenText,
     VoiceEvent,
 )
-from loadtest.protocols.error_objects import endpoint_error, error_message, violation
-from loadtest.protocols.foreign import message_type
+from loadtest.protocols.error_objects import endpoint_error, error_message
 from loadtest.protocols.headers import bearer_headers
-from loadtest.protocols.json_fields import (
-    Json,
-    MalformedError,
-    optional_object,
-    optional_text,
-    parse_object,
-    required_text,
+from loadtest.protocols.json_fields import Json, optional_object, optional_text, required_text
+from loadtest.protocols.received import Handler, JsonMessages, RepeatDetector, flat_usage
+from loadtest.protocols.stages.parts import not_observable
+from loadtest.protocols.wire_settings import (
+    CALLER_ENDS_TURNS,
+    WireSettings,
+    checked_settings,
+    faults_of_two,
+    faults_without_effect,
 )
-from loadtest.protocols.registry import register_built_in
-from loadtest.protocols.repeats import RepeatDetector
-from loadtest.protocols.stages.observable import not_observable
-from loadtest.protocols.unused_options import CALLER_ENDS_TURNS, faults_of_two, faults_without_effect
-from loadtest.protocols.usage import flat_usage
-from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
 
 WIRE: Final = "vllm-realtime"
 FRAME_MS: Final = 20
@@ -53,7 +48,6 @@ _WITHOUT_EFFECT: Final = {
 FATAL_ERRORS: Final = frozenset({"model_not_validated", "model_not_found", "session_limit_reached"})
 # Errors about the utterance under way: no transcript of it comes.
 _OF_UTTERANCE: Final = frozenset({"processing_error"})
-Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
 class VllmSettings(WireSettings):
@@ -64,18 +58,24 @@ class VllmSettings(WireSettings):
     rate_hz: Literal[16000, 24000, 48000] = 16000
 
 
-@register_built_in(WIRE)
-class VllmCaller(AnsweringCaller):
-    """One conversation of a caller with a recognizer. Implements `loadtest.protocols.base.CallerProtocol`."""
+class VllmCaller(JsonMessages, CallerProtocol):
+    """One conversation of a caller with a recognizer."""
+
+    unused = frozenset(
+        {
+            "input_audio_buffer.cleared",
+            "conversation.item.added",
+            "conversation.item.created",
+            "conversation.item.done",
+        }
+    )
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError with all faults of the settings."""
-        super().__init__()
         self._options = options
         faults = faults_without_effect(options, WIRE, _WITHOUT_EFFECT)
         faults += faults_of_two(WIRE, {"transcription_model": options.transcription_model, "model": options.model})
-        self._settings = read_settings(VllmSettings, options.settings, WIRE, known_faults=faults)
-        refuse(faults)
+        self._settings = checked_settings(VllmSettings, options, WIRE, faults)
         self._is_vllm = self._settings.server == "vllm"
         self.capabilities = Capabilities(
             input_rate_hz=self._settings.rate_hz,
@@ -94,10 +94,6 @@ class VllmCaller(AnsweringCaller):
         """Put the token and the trace into headers."""
         headers = bearer_headers(self._options.token, traceparent)
         return OpenRequest(target_url, (*headers, *self._options.headers))
-
-    def opened(self) -> Sequence[Message]:
-        """Return nothing: `session.created` must come first."""
-        return ()
 
     def awaited(self) -> str | None:
         """Return the message that opens the session, or acknowledges what was asked of it."""
@@ -123,32 +119,28 @@ class VllmCaller(AnsweringCaller):
             return ('{"type":"input_audio_buffer.commit","final":true}',)
         return ('{"type":"input_audio_buffer.commit"}',)
 
-    def receive(self, message: Message) -> Sequence[VoiceEvent]:
-        """Decode one message; never raises."""
-        raw_type = ""
-        try:
-            fields = parse_object(message)
-            raw_type = message_type(fields, "type", message)
-            if self._repeats.is_repeat(fields.get("event_id"), raw_type, len(message)):
-                return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
-            handler = self._handlers.get(raw_type)
-            if handler is None:
-                known = raw_type in _UNUSED
-                return [VoiceEvent(EventKind.OTHER if known else EventKind.UNKNOWN, raw_type)]
-            return handler(self, raw_type, fields)
-        except MalformedError as error:
-            where = f"{raw_type}: " if raw_type else ""
-            return [violation(raw_type, f"{where}{error}", "malformed_message")]
+    def handle(self, raw_type: str, fields: Json, message: Message) -> Sequence[VoiceEvent]:
+        """Return the events of a message of this type. May raise MalformedError."""
+        if self._repeats.is_repeat(fields.get("event_id"), (raw_type, len(message))):
+            return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
+        return super().handle(raw_type, fields, message)
 
     def _created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         if self._ready:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         self._update_sent = True
-        self._pending.append(orjson.dumps(self._session_update()).decode())
-        if not self._is_vllm:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        self._ready = True  # vLLM acknowledges no update
-        session_id = optional_text(fields, "id")
+        self._send(orjson.dumps(self._session_update()).decode())
+        # vLLM acknowledges no update.
+        return self._accepted(raw_type, fields) if self._is_vllm else []
+
+    def _updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        return self._accepted(raw_type, optional_object(fields, "session") or {})
+
+    def _accepted(self, raw_type: str, session: Json) -> list[VoiceEvent]:
+        if self._ready:
+            return []
+        self._ready = True
+        session_id = optional_text(session, "id")
         return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
 
     def _session_update(self) -> dict[str, object]:
@@ -166,21 +158,15 @@ class VllmCaller(AnsweringCaller):
         }
         return {"type": "session.update", "session": {"type": "transcription", "audio": audio}}
 
-    def _updated(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
-        if self._ready:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        self._ready = True
-        session_id = optional_text(optional_object(fields, "session") or {}, "id")
-        return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
-
     def _committed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         """SGLang names the item that the utterance has become."""
+        del raw_type
         if (item_id := optional_text(fields, "item_id")) is not None:
             self._items.pop(item_id, None)
             self._items[item_id] = self._turn
             if len(self._items) > MAX_ITEMS:
                 del self._items[next(iter(self._items))]
-        return [VoiceEvent(EventKind.OTHER, raw_type)]
+        return []
 
     def _is_of_before(self, fields: Json) -> bool:
         """Return whether an event names the item of an earlier turn, which has had its result."""
@@ -223,7 +209,7 @@ class VllmCaller(AnsweringCaller):
         failed = VoiceEvent(EventKind.ASR_FAILED, raw_type, item_id=self._item_id, message=message, failure=cause)
         return [failed, *self._result(raw_type, "failed", message=message, failure=cause)]
 
-    _handlers: ClassVar[Mapping[str, Handler]] = {
+    handlers: ClassVar[Mapping[str, Handler]] = {
         "session.created": _created,
         "session.updated": _updated,
         "input_audio_buffer.committed": _committed,
@@ -234,16 +220,6 @@ class VllmCaller(AnsweringCaller):
         "conversation.item.input_audio_transcription.failed": _failed,
         "error": _failed,
     }
-
-
-_UNUSED: Final = frozenset(
-    {
-        "input_audio_buffer.cleared",
-        "conversation.item.added",
-        "conversation.item.created",
-        "conversation.item.done",
-    }
-)
 
 
 def _usage(usage: Json | None) -> dict[str, int]:

@@ -18,26 +18,33 @@ from loadtest.audio import pcm as samples
 from loadtest.errors import UsageError
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import (
-    CallerDefaults,
     CallerOptions,
+    CallerProtocol,
     Capabilities,
     EventKind,
     Message,
     OpenRequest,
+    Outgoing,
     Pcm16,
+    ServiceLost,
+    ServiceMessage,
     SpokenText,
     VoiceEvent,
 )
-from loadtest.protocols.error_objects import error_message, violation
+from loadtest.protocols.error_objects import error_message
 from loadtest.protocols.failure import Failure, code_of
-from loadtest.protocols.json_fields import MalformedError, as_object, optional_count, optional_text
-from loadtest.protocols.registry import register_built_in
-from loadtest.protocols.service_items import ServiceLost, ServiceMessage
-from loadtest.protocols.stages.observable import not_observable
-from loadtest.protocols.stages.parts import StageName
+from loadtest.protocols.json_fields import MalformedError, as_list, as_object, optional_count, optional_text
+from loadtest.protocols.received import malformed, unhandled
+from loadtest.protocols.stages.parts import StageName, not_observable
 from loadtest.protocols.stages.reply import StageReply
-from loadtest.protocols.unused_options import CALLER_ENDS_TURNS, faults_of_two, faults_without_effect
-from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
+from loadtest.protocols.wire_settings import (
+    CALLER_ENDS_TURNS,
+    WireSettings,
+    faults_of_two,
+    faults_without_effect,
+    read_settings,
+    refuse,
+)
 from loadtest.protocols.wyoming.events import WyomingEvent, event_bytes, event_header, parse_event
 
 WIRE: Final = "wyoming"
@@ -122,9 +129,8 @@ _METRICS_OF: Final[Mapping[Stage, StageName]] = {"asr": "asr", "handle": "llm", 
 Handler = Callable[[Any, str, WyomingEvent], list[VoiceEvent]]
 
 
-@register_built_in(WIRE)
-class WyomingCaller(CallerDefaults):
-    """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol` over TCP."""
+class WyomingCaller(CallerProtocol):
+    """One conversation of a caller."""
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError with all faults of the settings."""
@@ -147,7 +153,6 @@ class WyomingCaller(CallerDefaults):
         self._spoken_head = event_header("audio-chunk", self._format, payload_bytes)
         self._unspoken_head = event_header(UNSPOKEN, {}, payload_bytes)
         self._context: dict[str, str] | None = None
-        self._pending: list[Message] = []
         self._owed: list[VoiceEvent] = []
         self._ready = False
         self._addresses: dict[str, str] = {}
@@ -195,14 +200,14 @@ class WyomingCaller(CallerDefaults):
         request = {"name": self._settings.asr_model, "language": self._settings.language, "context": self._context}
         return (_to("asr", "transcribe", request), _to("asr", "audio-start", self._format))
 
-    def end_turn(self) -> Sequence[Message]:
+    def end_turn(self) -> Sequence[Outgoing]:
         """End the utterance, or send its text to the first service."""
         self._speaks = False
         self._break_off()
         self._turn += 1
         if "asr" in self._stages:
             self._awaits_transcript = True
-            self._pending.append(_to("asr", "audio-stop"))
+            self._send(_to("asr", "audio-stop"))
         else:
             self._answer(self._text)
         return self.pending()
@@ -213,16 +218,11 @@ class WyomingCaller(CallerDefaults):
         self._break_off()
         return ()
 
-    def pending(self) -> Sequence[Message]:
-        """Return the events that what was received has led to, and empty the queue."""
-        messages, self._pending = self._pending, []
-        return messages
-
     def _answer(self, text: str) -> None:
         reply = self._reply = StageReply(f"reply-{self._turn}")
         self._streams = False
         if "handle" in self._stages:
-            self._pending.append(_to("handle", "transcript", {"text": text, "context": self._context}))
+            self._send(_to("handle", "transcript", {"text": text, "context": self._context}))
             return
         reply.waiting.append(text)
         reply.words_over = True
@@ -236,7 +236,7 @@ class WyomingCaller(CallerDefaults):
         reply.speaking = f"synthesis-{reply.spoken}"
         voice = {name: value for name, value in self._voice.items() if value is not None}
         request = {"text": text, "voice": voice or None, "context": self._context}
-        self._pending.append(_to("tts", "synthesize", request))
+        self._send(_to("tts", "synthesize", request))
 
     def _break_off(self) -> None:
         reply, self._reply = self._reply, None
@@ -245,7 +245,7 @@ class WyomingCaller(CallerDefaults):
         if reply.speaking is not None:
             self._abandoned += 1
         if reply.started:
-            self._owed.append(self._done(reply, "cancel", "cancelled"))
+            self._owed.append(reply.done("cancel", "cancelled"))
 
     # What arrives.
 
@@ -261,16 +261,14 @@ class WyomingCaller(CallerDefaults):
             raw_type = event.type
             handler = self._handlers.get(raw_type)
             if handler is None:
-                kind = EventKind.OTHER if raw_type in _UNUSED else EventKind.UNKNOWN
-                return [*events, VoiceEvent(kind, raw_type)]
-            return [*events, *handler(self, raw_type, event)]
+                return [*events, *unhandled(raw_type, _UNUSED)]
+            return [*events, *(handler(self, raw_type, event) or [VoiceEvent(EventKind.OTHER, raw_type)])]
         except MalformedError as error:
-            where = f"{raw_type}: " if raw_type else ""
-            return [*events, violation(raw_type, f"{where}{error}", "malformed_message")]
+            return [*events, *malformed(raw_type, error)]
 
     def _info(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         if self._ready:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         # A server speaks for all services at its address.
         address = self._addresses.get(self._source or "")
         asked = self._stages if address is None else {s for s, url in self._addresses.items() if url == address}
@@ -284,7 +282,7 @@ class WyomingCaller(CallerDefaults):
             return [VoiceEvent(EventKind.ERROR, raw_type, message=sentence, fatal=True, failure=failure)]
         self._programs |= {stage: _name_of(event.data.get(stage)) for stage in sorted(asked)}
         if set(self._programs) < self._stages:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         self._ready = True
         metadata = {f"{stage}.program": name for stage, name in sorted(self._programs.items()) if name}
         return [VoiceEvent(EventKind.READY, raw_type, metadata=metadata)]
@@ -310,8 +308,7 @@ class WyomingCaller(CallerDefaults):
         if reply is None:
             return [VoiceEvent(EventKind.OTHER, raw_type)]
         self._reply = None
-        done = self._done(reply, raw_type, "failed", message=message, failure=lost.failure)
-        return [*events, *self._start(reply, raw_type), done]
+        return [*events, *reply.start(raw_type), reply.done(raw_type, "failed", message, lost.failure)]
 
     def _is_due(self, reply: StageReply, service: str) -> bool:
         """Return whether a running reply still needs something that was asked of a service."""
@@ -331,12 +328,12 @@ class WyomingCaller(CallerDefaults):
             return [final]
         # Nothing more comes of this turn: the transcript is its result, or there is no answer to nothing.
         reply = StageReply(f"reply-{self._turn}")
-        return [final, *self._start(reply, raw_type), self._done(reply, raw_type, "completed")]
+        return [final, *reply.start(raw_type), reply.done(raw_type, "completed")]
 
     def _handled_start(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         del event
         self._streams = True
-        return [] if self._reply is None else self._start(self._reply, raw_type)
+        return [] if self._reply is None else self._reply.start(raw_type)
 
     def _handled_piece(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         text, reply = optional_text(event.data, "text"), self._reply
@@ -346,7 +343,7 @@ class WyomingCaller(CallerDefaults):
         """Handle the whole answer. After pieces of it, it only repeats them."""
         reply = self._reply
         if reply is None or self._streams:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         events = self._words(reply, raw_type, optional_text(event.data, "text") or "")
         return [*events, *self._end_of_words(reply, raw_type)]
 
@@ -355,12 +352,12 @@ class WyomingCaller(CallerDefaults):
         return [] if self._reply is None else self._end_of_words(self._reply, raw_type)
 
     def _words(self, reply: StageReply, raw_type: str, text: str) -> list[VoiceEvent]:
-        events = self._start(reply, raw_type)
+        events = reply.start(raw_type)
         if not text:
             return events
         reply.add(text)
         self._speak(reply)
-        return [*events, VoiceEvent(EventKind.LLM_TEXT, raw_type, response_id=reply.response_id, text=text)]
+        return [*events, reply.event(EventKind.LLM_TEXT, raw_type, text=text)]
 
     def _end_of_words(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
         reply.end_words()
@@ -376,12 +373,10 @@ class WyomingCaller(CallerDefaults):
         if not rate_hz or width not in (None, 2) or channels not in (None, 1) or len(event.payload) % 2:
             raise MalformedError(f"audio of {rate_hz} Hz, {width} bytes and {channels} channels is not 16-bit mono")
         if reply is None or self._abandoned or not event.payload:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         reply.carried.add("audio")
-        audio = VoiceEvent(
-            EventKind.AUDIO, raw_type, response_id=reply.response_id, audio=event.payload, rate_hz=rate_hz
-        )
-        return [*self._start(reply, raw_type), audio]
+        audio = reply.event(EventKind.AUDIO, raw_type, audio=event.payload, rate_hz=rate_hz)
+        return [*reply.start(raw_type), audio]
 
     def _audio_stop(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         del event
@@ -390,10 +385,10 @@ class WyomingCaller(CallerDefaults):
             self._abandoned -= 1
             if reply is not None:
                 self._speak(reply)
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
+            return []
         if reply is None:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        events = self._start(reply, raw_type)
+            return []
+        events = reply.start(raw_type)
         reply.speaking = None
         self._speak(reply)
         return [*events, *self._conclude(reply, raw_type)]
@@ -402,9 +397,8 @@ class WyomingCaller(CallerDefaults):
         del event
         reply = self._reply
         if reply is None or self._abandoned:
-            return [VoiceEvent(EventKind.OTHER, raw_type)]
-        begun = VoiceEvent(EventKind.SPEECH_SYNTHESIS_STARTED, raw_type, response_id=reply.response_id)
-        return [*self._start(reply, raw_type), begun]
+            return []
+        return [*reply.start(raw_type), reply.event(EventKind.SPEECH_SYNTHESIS_STARTED, raw_type)]
 
     def _error(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         message = error_message(event.data)
@@ -419,34 +413,19 @@ class WyomingCaller(CallerDefaults):
         if reply is None or not self._ready:
             return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=not self._ready, failure=failure)]
         self._reply = None
-        events += self._start(reply, raw_type)
-        return [*events, self._done(reply, raw_type, "failed", message=message, failure=failure)]
+        return [*events, *reply.start(raw_type), reply.done(raw_type, "failed", message, failure)]
 
     def _ping(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         stage = self._source or self._settings.stages[0]
-        self._pending.append(_to(stage, "pong", {"text": optional_text(event.data, "text")}))
-        return [VoiceEvent(EventKind.OTHER, raw_type)]
-
-    def _start(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
-        if reply.started:
-            return []
-        reply.started = True
-        return [VoiceEvent(EventKind.RESPONSE_STARTED, raw_type, response_id=reply.response_id)]
+        del raw_type
+        self._send(_to(stage, "pong", {"text": optional_text(event.data, "text")}))
+        return []
 
     def _conclude(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
         if not reply.complete:
             return []
         self._reply = None
-        done = self._done(reply, raw_type, "completed")
-        if "audio" not in reply.carried:
-            return [done]
-        return [VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=reply.response_id), done]
-
-    def _done(self, reply: StageReply, raw_type: str, status: str, **fields: Any) -> VoiceEvent:
-        carried = frozenset(reply.carried)
-        return VoiceEvent(
-            EventKind.RESPONSE_DONE, raw_type, reply.response_id, status=status, carried=carried, **fields
-        )
+        return reply.finish(raw_type)
 
     _handlers: ClassVar[Mapping[str, Handler]] = {
         "info": _info,
@@ -471,6 +450,5 @@ def _to(stage: str, kind: str, data: Mapping[str, Any] = MappingProxyType({})) -
 
 def _name_of(programs: object) -> str | None:
     """Return the name of the first of the programs that a server offers for a stage."""
-    first = programs[0] if isinstance(programs, list) and programs else None  # pyright: ignore[reportUnknownVariableType]
-    name = (as_object(first) or {}).get("name")  # pyright: ignore[reportUnknownArgumentType]
+    name = next(((as_object(each) or {}).get("name") for each in as_list(programs) or ()), None)
     return name if isinstance(name, str) else None

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.distributions import Delay, random_source
-from loadtest.protocols.openai_realtime import commands
-from loadtest.protocols.openai_realtime.reply import Reason, ServiceReply, Usage
+from loadtest.protocols.openai_realtime import service as commands
 from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.protocols.openai_realtime.service_session import Reason, ServiceReply, Usage
 from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.asr.recognition import PartialTiming, UtteranceRecognition
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped

@@ -23,8 +23,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from loadtest.errors import UsageError
-from loadtest.protocols.openai_realtime.commands import UpdateSession
-from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.protocols.openai_realtime.service import ServiceSession, UpdateSession
 from loadtest.targets.ground_truth.conversation import DONE, GroundTruthConversation, Send
 from loadtest.targets.ground_truth.frames import SILENCE, FrameCutter, Kind
 from loadtest.targets.ground_truth.plan import Behavior

@@ -10,7 +10,7 @@ import pytest
 
 from corpora.manifest.conversations import ConversationTurn, ScriptedConversation, write_conversations
 from corpora.manifest.library import open_corpus
-from loadtest.conversation.behavior import BY_THE_CALLER, SILENT_BY_THEN
+from loadtest.conversation.record import BY_THE_CALLER, SILENT_BY_THEN
 from loadtest.distributions import parse_delay
 from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.metrics import METRICS

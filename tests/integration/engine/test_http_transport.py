@@ -18,7 +18,7 @@ from loadtest.engine.watch import SocketWatch
 from loadtest.engine.webrtc.media_process import MediaProcess
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpCancel, HttpData, HttpEnd, HttpFailed, HttpHead, HttpRequest
-from loadtest.protocols.transports.items import Opened
+from loadtest.protocols.transports.framing import Opened
 
 BOUND_S = 120.0  # only ends a hopeless wait
 

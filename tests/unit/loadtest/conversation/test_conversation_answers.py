@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loadtest.conversation.exchange import Exchange, HangUp, Say
-from loadtest.conversation.failures import failure_of
-from loadtest.conversation.outcome import EMPTY, NOT_AUDIBLE, ONLY_A_TOOL_CALL, ONLY_TEXT
+from loadtest.conversation.outcome import EMPTY, NOT_AUDIBLE, ONLY_A_TOOL_CALL, ONLY_TEXT, failure_of
 from loadtest.conversation.plan import CallPlan, ReplyPoint
 from loadtest.conversation.state import State
 from loadtest.protocols.base import SUPERSEDED, EventKind, VoiceEvent

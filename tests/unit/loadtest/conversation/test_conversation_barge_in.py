@@ -6,7 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from loadtest.conversation.behavior import (
+from loadtest.conversation.conversation import REPLY_WAS_OVER
+from loadtest.conversation.exchange import EndTurn, Exchange, Interrupt, Say
+from loadtest.conversation.plan import Backchannel, CallPlan, PlannedTurn, ReplyPoint
+from loadtest.conversation.record import (
     BY_THE_CALLER,
     CANNOT_TELL,
     ENDED_BY_ITSELF,
@@ -16,9 +19,6 @@ from loadtest.conversation.behavior import (
     STILL_PLAYING,
     behavior,
 )
-from loadtest.conversation.conversation import REPLY_WAS_OVER
-from loadtest.conversation.exchange import EndTurn, Exchange, Interrupt, Say
-from loadtest.conversation.plan import Backchannel, CallPlan, PlannedTurn, ReplyPoint
 from loadtest.conversation.state import State
 from loadtest.conversation.wire import EVERY_EVENT, WireTraits
 from loadtest.protocols.base import EventKind, VoiceEvent

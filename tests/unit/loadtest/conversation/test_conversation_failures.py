@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from loadtest.conversation.failures import failure_of
+from loadtest.conversation.outcome import failure_of
 from loadtest.protocols.base import CallerOptions, EventKind
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.audio import g711
 from loadtest.conversation.exchange import Exchange
-from loadtest.conversation.failures import failure_of
+from loadtest.conversation.outcome import failure_of
 from loadtest.protocols.base import EventKind
 from loadtest.protocols.failure import Failure
 from tests.unit.loadtest.conversation.world import MS, RATE_HZ, World, audio, event, make_plan, silence, tone

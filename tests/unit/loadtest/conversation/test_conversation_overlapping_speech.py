@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from loadtest.conversation.exchange import Exchange, SpokenBackchannel
-from loadtest.conversation.overlapping_speech import InterruptedExchange, SpeechIntoReply, speech_into_reply
 from loadtest.conversation.plan import Backchannel, PlannedTurn, ReplyPoint
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.timeline import Timeline
+from loadtest.conversation.waiting import InterruptedExchange, SpeechIntoReply, speech_into_reply
 from loadtest.protocols.base import EventKind
 from tests.unit.loadtest.conversation.world import MS, audio, event, make_clip, make_plan, tone
 

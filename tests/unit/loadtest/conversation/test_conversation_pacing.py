@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.conversation.pacing import Pacing
+from loadtest.conversation.evidence import Pacing
 
 MS = 1_000_000
 FRAME = 20 * MS

@@ -8,9 +8,8 @@ import pytest
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import Obtained
-from loadtest.conversation.evidence import Evidence, ValidityLimits
+from loadtest.conversation.evidence import Evidence, Pacing, ValidityLimits
 from loadtest.conversation.exchange import Exchange
-from loadtest.conversation.pacing import Pacing
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn, fixed_cadence
 from loadtest.conversation.timeline import Reply, Timeline

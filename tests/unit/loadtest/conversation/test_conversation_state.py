@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.conversation import conversation, turn_queue
+from loadtest.conversation import conversation
+from loadtest.conversation import plan as plans
 from loadtest.conversation.conversation import Conversation
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.state import (
@@ -127,7 +128,7 @@ def test_a_conversation_that_runs_into_such_a_transition_raises_and_stays_as_it_
     assert caller.state is State.THINKING
 
 
-@pytest.mark.parametrize("module", [conversation, turn_queue])
+@pytest.mark.parametrize("module", [conversation, plans])
 def test_a_state_is_changed_by_one_method_alone(module: Any) -> None:
     """Anywhere else than where it begins and in the method that looks the transition up, nothing assigns it."""
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.conversation import conversation, turn_queue
+from loadtest.conversation import conversation
+from loadtest.conversation import plan as plans
 from loadtest.conversation.plan import Backchannel, CallPlan, ReplyPoint
 from loadtest.conversation.state import PLAN_TRANSITIONS, TRANSITIONS, Input, PlanInput, PlanState, State, next_state
 from loadtest.protocols.base import EventKind
@@ -166,7 +167,7 @@ def test_a_caller_takes_the_transition(transition: tuple[State, Input, State], m
 def test_a_plan_takes_the_transition(
     transition: tuple[PlanState, PlanInput, PlanState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with recorded(turn_queue, monkeypatch) as taken:
+    with recorded(plans, monkeypatch) as taken:
         PLAN_SCENARIOS[transition]()
     assert transition in taken
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from loadtest.conversation.plan import TurnQueue
 from loadtest.conversation.state import PlanState
-from loadtest.conversation.turn_queue import TurnQueue
 from tests.unit.loadtest.conversation.world import MS, make_plan
 
 BASE = make_plan().turns[0]

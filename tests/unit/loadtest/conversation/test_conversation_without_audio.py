@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.conversation.failures import failure_of
+from loadtest.conversation.outcome import failure_of
 from loadtest.conversation.wire import WireTraits
 from loadtest.protocols.base import Capabilities, EventKind, VoiceEvent
 from loadtest.protocols.failure import Failure

@@ -17,7 +17,7 @@ from loadtest.engine.transports.stream import AudioHeads, StreamTransport
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.transports.audio_frames import joining, preparation
+from loadtest.protocols.transports.masked_frames import joining, preparation
 from loadtest.protocols.transports.websocket import WebSocketClient
 from tests.properties.test_audio_heads_properties import decoded
 from tests.unit.loadtest.conversation.world import make_plan

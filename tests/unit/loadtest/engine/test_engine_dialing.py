@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.conversation.failures import fault_of
+from loadtest.conversation.outcome import fault_of
 from loadtest.conversation.record import build_turn
 from loadtest.engine.connection import Connection
 from loadtest.engine.engine import Engine

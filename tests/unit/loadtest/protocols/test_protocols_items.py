@@ -8,8 +8,15 @@ import pytest
 from openai.types.realtime import ConversationItemDeletedEvent, RealtimeErrorEvent
 from openai.types.realtime.realtime_server_event import ConversationItemRetrieved, OutputAudioBufferCleared
 
-from loadtest.protocols.openai_realtime.commands import ClearOutput, Command, Delete, Refused, Retrieve
-from loadtest.protocols.openai_realtime.service import MAX_ITEMS, ServiceSession
+from loadtest.protocols.openai_realtime.service import (
+    MAX_ITEMS,
+    ClearOutput,
+    Command,
+    Delete,
+    Refused,
+    Retrieve,
+    ServiceSession,
+)
 
 
 def _new(*, beta: bool = False) -> ServiceSession:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.conversation.failures import fault_of
+from loadtest.conversation.outcome import fault_of
 from loadtest.protocols.error_objects import answer_message, error_message
 from loadtest.protocols.failure import OpeningRefused
 from loadtest.protocols.foreign import protocol_of, sent_instead
@@ -12,7 +12,7 @@ from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpHea
 from loadtest.protocols.message_limit import message_limit, over_limit, size
 from loadtest.protocols.refusals import closed_connection, redirected_to, refused_request, refused_upgrade
 from loadtest.protocols.smallwebrtc.caller import Signaling
-from loadtest.protocols.telephony.caller import WEBHOOKS
+from loadtest.protocols.telephony.webhook import WEBHOOKS
 from telemetry.model.personal_data import text_without_personal_data
 
 _MEMBERS = st.sampled_from(["message", "detail", "error", "loc", "msg", "code", "type", "x"])

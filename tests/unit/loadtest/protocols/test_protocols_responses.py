@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.protocols.base import SUPERSEDED, CallerOptions, EventKind, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.repeats import REMEMBERED_EVENTS
+from loadtest.protocols.received import REMEMBERED_EVENTS
 
 PCM = bytes([1, 0, 2, 0])
 NAMED = {"conversation_id": "conv_1"}

@@ -12,10 +12,9 @@ from pydantic import TypeAdapter
 
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.openai_realtime.commands import Retrieve
 from loadtest.protocols.openai_realtime.names import BETA_NAMES, GA_ONLY, ServerEvent
-from loadtest.protocols.openai_realtime.reply import Usage
-from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.protocols.openai_realtime.service import Retrieve, ServiceSession
+from loadtest.protocols.openai_realtime.service_session import Usage
 
 SERVER: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 CLIENT: TypeAdapter[Any] = TypeAdapter(RealtimeClientEvent)

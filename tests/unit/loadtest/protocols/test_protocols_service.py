@@ -13,7 +13,8 @@ from loadtest.audio import g711
 from loadtest.protocols.audio_format import AudioFormat
 from loadtest.protocols.base import CallerOptions, EventKind
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
-from loadtest.protocols.openai_realtime.commands import (
+from loadtest.protocols.openai_realtime.dialects import BETA, GA, Dialect
+from loadtest.protocols.openai_realtime.service import (
     AddUserText,
     AppendAudio,
     CancelResponse,
@@ -22,12 +23,11 @@ from loadtest.protocols.openai_realtime.commands import (
     Commit,
     CreateResponse,
     Refused,
+    ServiceSession,
     Truncate,
     UpdateSession,
 )
-from loadtest.protocols.openai_realtime.dialects import BETA, GA, Dialect
-from loadtest.protocols.openai_realtime.service import ServiceSession
-from loadtest.protocols.openai_realtime.session_config import SessionConfig, TurnDetection
+from loadtest.protocols.openai_realtime.service_session import SessionConfig, TurnDetection
 
 
 def ids() -> Callable[[str], str]:

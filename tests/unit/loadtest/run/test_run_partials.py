@@ -8,7 +8,7 @@ from rich.console import Console
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.protocols.stages.recorded_partials import read_recording
+from loadtest.protocols.stages.settings import read_recording
 from loadtest.run.store import write_partials
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch

@@ -173,6 +173,30 @@ def kinds(events: Sequence[VoiceEvent]) -> list[EventKind]:
     return [event.kind for event in events if event.kind is not EventKind.OTHER]
 
 
+def said(events: Sequence[VoiceEvent]) -> list[str]:
+    """Events in words, without what no caller needs: their kind, status and content, then sentence and cause."""
+    found: list[str] = []
+    for event in events:
+        if event.kind is EventKind.OTHER:
+            continue
+        code = None if event.failure is None else event.failure.code
+        words = [
+            event.kind.value,
+            "" if event.text is None else repr(event.text),
+            f"{len(event.audio)}@{event.rate_hz}" if event.audio else "",
+            event.status or "",
+            "+".join(sorted(event.carried)),
+            "owes" if event.owes_response else "",
+            "fatal" if event.fatal else "",
+            code or "" if event.kind is EventKind.ERROR else "",
+        ]
+        line = " ".join(word for word in words if word)
+        if event.message and event.kind is not EventKind.ERROR:
+            line += f": {event.message}{f' [{code}]' if code else ''}"
+        found.append(line)
+    return found
+
+
 def only(events: Sequence[VoiceEvent], kind: EventKind) -> VoiceEvent:
     """The one event of a kind."""
     (found,) = [event for event in events if event.kind is kind]

@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.protocols import registry
 from loadtest.protocols.base import EventKind, TransportKind, TurnControl
-from loadtest.protocols.description import METRIC_OF
+from loadtest.protocols.built_in import METRIC_OF
 from telemetry.model.metrics import DEFINITIONS
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS, Line, kinds
 from tests.unit.loadtest.protocols.contract.wire_script import Stage

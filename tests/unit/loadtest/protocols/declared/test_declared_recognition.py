@@ -6,9 +6,9 @@ from typing import Any, Final
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loadtest.protocols.declared.jsonpath import parse_path
 from loadtest.protocols.declared.recognition import Recognition
 from loadtest.protocols.declared.spec import spec_of
+from loadtest.protocols.declared.templates import parse_path
 
 PATHS: Final = ("$.type", "$.list[*]", "$['type']", "$.kind", "$.type.inner", "$")
 SCALARS: Final = ("a", "b", None, "", True, False, 0, 1, 1.0)

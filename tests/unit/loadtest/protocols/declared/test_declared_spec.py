@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions
-from loadtest.protocols.declared.jsonpath import parse_path
 from loadtest.protocols.declared.spec import parse_spec
-from loadtest.protocols.declared.templates import filled
+from loadtest.protocols.declared.templates import filled, parse_path
 from loadtest.protocols.registry import make_caller
 
 EXAMPLES = sorted((Path(__file__).parents[5] / "examples" / "protocols").glob("*.yaml"))

@@ -291,8 +291,8 @@ def test_equal_pieces_of_text_are_no_repetition() -> None:
 
 def test_the_memory_of_messages_is_bounded_and_long() -> None:
     caller = opened()
-    received(caller, *(audio(PCM, at) for at in range(1, 3000)))
-    assert kinds(received(caller, audio(PCM, 2000))) == [EventKind.DUPLICATE]
+    received(caller, *(audio(PCM, at) for at in range(1, 5000)))
+    assert kinds(received(caller, audio(PCM, 4000))) == [EventKind.DUPLICATE]
     assert kinds(received(caller, audio(PCM, 1))) == [EventKind.AUDIO]
 
 

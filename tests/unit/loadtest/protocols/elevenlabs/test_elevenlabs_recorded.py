@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.protocols.base import CallerOptions, EventKind
-from loadtest.protocols.elevenlabs.names import CLIENT_EVENTS
+from loadtest.protocols.elevenlabs.settings import CLIENT_EVENTS
 from loadtest.protocols.registry import make_caller
 from tests.unit.loadtest.protocols.contract.scripts.elevenlabs import EVERY_EVENT
 from tests.unit.loadtest.protocols.elevenlabs.vendors_client import TOOLS, assert_same, first_message

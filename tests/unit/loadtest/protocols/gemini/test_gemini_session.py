@@ -1,6 +1,5 @@
 """The messages of Gemini Live, with what is easily taken wrong about each."""
 
-import base64
 import json
 from typing import Any
 
@@ -305,30 +304,6 @@ def test_null_is_nothing_as_in_every_json_of_protobuf() -> None:
     session = Session()
     assert kinds(session.receive(serverContent=None, toolCall=None, setupComplete=None)) == []
     assert kinds(session.content(modelTurn=None, turnComplete=None, interrupted=False, turnCompleteReason=None)) == []
-
-
-def part(mime_type: str, data: bytes) -> dict[str, Any]:
-    return {"inlineData": {"mimeType": mime_type, "data": base64.b64encode(data).decode()}}
-
-
-TYPES = st.sampled_from(["audio/pcm", "audio/pcm;rate=16000", "audio/pcm;rate=1", "audio/opus", "image/png", ""])
-PARTS = st.lists(st.builds(part, TYPES, st.binary(max_size=9)), max_size=3)
-
-
-@settings(max_examples=150, deadline=None)
-@given(parts=PARTS, interrupts=st.booleans())
-def test_speech_alone_in_a_message_is_heard_as_it_is_beside_other_members(
-    parts: list[dict[str, Any]], interrupts: bool
-) -> None:
-    alone, beside = Session(), Session()
-    for session in (alone, beside):
-        session.begin()
-        session.speech(inputTranscription={"text": "hello"})
-        if interrupts:
-            session.begin()
-    turn = {"role": "model", "parts": parts}
-    beside_nothing = beside.content(modelTurn=turn, groundingMetadata=None)
-    assert alone.content(modelTurn=turn) == beside_nothing
 
 
 MEMBERS = st.sampled_from(

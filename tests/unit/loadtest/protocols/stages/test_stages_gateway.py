@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.protocols.stages.gateway import served_by
+from loadtest.protocols.stages.reader import served_by
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parents[4] / "fixtures" / "stages" / "litellm-1.106.2.json").read_text()

@@ -22,8 +22,6 @@ from pydantic import BaseModel
 
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem
-from loadtest.protocols.stages.asr import TranscriptionReader
-from loadtest.protocols.stages.llm import AnswerReader
 from loadtest.protocols.stages.parts import (
     Broken,
     Finished,
@@ -37,7 +35,7 @@ from loadtest.protocols.stages.parts import (
     Words,
 )
 from loadtest.protocols.stages.reader import ResponseReader
-from loadtest.protocols.stages.tts import SpeechReader
+from loadtest.protocols.stages.services import AnswerReader, SpeechReader, TranscriptionReader
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parents[4] / "fixtures" / "stages" / "litellm-1.106.2.json").read_text()

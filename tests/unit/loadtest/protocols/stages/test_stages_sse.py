@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
-from loadtest.protocols.stages import sse
-from loadtest.protocols.stages.sse import SseEvent, SseParser, SseTooLongError
+from loadtest.protocols.stages import reader
+from loadtest.protocols.stages.reader import SseEvent, SseParser, SseTooLongError
 
 
 def decoded(*pieces: bytes) -> list[SseEvent]:
@@ -92,7 +92,7 @@ def test_a_type_lasts_for_one_event_only() -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 50 + b"\n"], ids=["one line", "many lines"])
 def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
-    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 1000)
+    monkeypatch.setattr(reader, "MAX_EVENT_BYTES", 1000)
     parser = SseParser()
     for _ in range(900 // len(piece)):
         assert parser.feed(piece) == []

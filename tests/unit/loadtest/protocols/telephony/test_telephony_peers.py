@@ -13,8 +13,8 @@ import pytest
 
 from loadtest.audio import pcm
 from loadtest.protocols.base import EventKind, Message
-from loadtest.protocols.telephony.signature import plivo_signature, twilio_signature
-from loadtest.protocols.telephony.twiml import stream_of
+from loadtest.protocols.telephony.webhook import stream_of
+from loadtest.protocols.telephony.wires import plivo_signature, twilio_signature
 from tests.unit.loadtest.protocols.telephony.calls import (
     PARAMETERS,
     TRACE_ID,

@@ -10,11 +10,9 @@ from loadtest.protocols.audio_format import AudioFormat
 from loadtest.protocols.base import CallerOptions, OpenRequest
 from loadtest.protocols.failure import OpeningRefused
 from loadtest.protocols.http_items import HttpAnswer
-from loadtest.protocols.telephony.caller import WEBHOOKS, TelephonyCaller
-from loadtest.protocols.telephony.signature import twilio_signature
-from loadtest.protocols.telephony.twiml import MAX_BYTES, PLIVO_XML, StreamTarget, stream_of
-from loadtest.protocols.telephony.wire import StreamedCall
-from loadtest.protocols.telephony.wires import WIRES
+from loadtest.protocols.telephony.caller import TelephonyCaller
+from loadtest.protocols.telephony.webhook import MAX_BYTES, PLIVO_XML, WEBHOOKS, StreamTarget, stream_of
+from loadtest.protocols.telephony.wires import WIRES, StreamedCall, twilio_signature
 
 URL = "https://agent.example/voice?tenant=1"
 CALL = StreamedCall(

@@ -12,10 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.errors import UsageError
-from loadtest.protocols.base import CallerOptions, EventKind, Message, SpokenText, VoiceEvent
+from loadtest.protocols.base import (
+    CallerOptions,
+    EventKind,
+    Message,
+    ServiceLost,
+    ServiceMessage,
+    SpokenText,
+    VoiceEvent,
+)
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.service_items import ServiceLost, ServiceMessage
-from loadtest.protocols.transports.event_lines import EventLines
+from loadtest.protocols.transports.byte_streams import EventLines
 from loadtest.protocols.wyoming.caller import UNSPOKEN, WyomingCaller
 from loadtest.protocols.wyoming.events import parse_event
 from tests.unit.loadtest.protocols.contract.scripts.wyoming import wyoming_event
@@ -154,7 +161,7 @@ def test_recognition_alone_ends_with_its_transcript_and_synthesis_alone_begins_w
         EventKind.RESPONSE_STARTED,
         EventKind.RESPONSE_DONE,
     ]
-    assert caller.pending() == []
+    assert not caller.pending()
     caller = ready(stages=["tts"])
     caller.begin_turn(SpokenText("It is on."))
     assert sent(caller.end_turn()) == [("synthesize", {"text": "It is on.", "context": {"traceparent": TRACE}}, b"")]

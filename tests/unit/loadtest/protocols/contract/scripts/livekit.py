@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from loadtest.protocols.base import CallerOptions, Outgoing
 from loadtest.protocols.room_items import AgentLeft, AgentState, RoomJoined
-from loadtest.protocols.transports.length_prefixed import LengthPrefixed
+from loadtest.protocols.transports.byte_streams import LengthPrefixed
 from loadtest.protocols.webrtc_items import PeerAudio
 from tests.unit.loadtest.protocols.contract.scripts.pipecat import field
 from tests.unit.loadtest.protocols.contract.wire_script import Messages, Refused, Stage, WireScript

@@ -4,7 +4,7 @@ import json
 from typing import Any, ClassVar
 
 from loadtest.protocols.base import CallerOptions, Outgoing
-from loadtest.protocols.transports.event_lines import EventLines
+from loadtest.protocols.transports.byte_streams import EventLines
 from tests.unit.loadtest.protocols.contract.wire_script import Messages, Stage, WireScript
 
 RATE = {"rate": 22_050, "width": 2, "channels": 1}

@@ -1,16 +1,26 @@
-"""Reads the XML by which a voice webhook says what to do with a call: here, which stream to open. Pure.
+"""A provider's voice webhook: the form that it is sent, and the XML in which it says which stream to open. Pure.
 
 Twilio calls it TwiML, Telnyx TeXML; Plivo's own has other elements. A document from an endpoint is not trusted: its
 size is limited, and a document type, which entities need, is refused.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 from xml.parsers import expat
 
 from loadtest.protocols.failure import Failure, OpeningRefused
+from loadtest.protocols.http_items import HttpAnswer, HttpRequest
+from loadtest.protocols.refusals import redirected_to, refusal_text
+from loadtest.protocols.telephony.wires import (
+    TWILIO_HEADER,
+    Headers,
+    StreamedCall,
+    plivo_headers,
+    twilio_signature,
+)
 
 MAX_BYTES: Final = 65_536  # Twilio's own limit
 MAX_DEPTH: Final = 32
@@ -171,3 +181,95 @@ def _address(url: str, webhook_url: str, markup: Markup) -> str:
         sentence = f"the stream's url {shown[:200]!r} has a query or a fragment, which {markup.provider} refuses"
         raise _violation(f"{sentence}; use <Parameter> instead", "bad_address")
     return parts.geturl()
+
+
+REQUEST_ID: Final = "webhook"
+API_VERSION: Final = "2010-04-01"
+_EXCERPT_CHARS: Final = 200
+_XML: Final = frozenset({"text/xml", "application/xml", "text/html"})
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """One provider's webhook: the form that it sends, its proof of who it is, and the XML that it understands.
+
+    `proof(token, url, form, call)` returns headers.
+    """
+
+    markup: Markup
+    form: Callable[[StreamedCall], dict[str, str]]
+    proof: Callable[[str, str, Mapping[str, str], StreamedCall], Headers]
+
+    def request(self, url: str, call: StreamedCall, token: str | None, traceparent: str | None) -> HttpRequest:
+        """Return the request, with the provider's proof if there is a token."""
+        form = self.form(call)
+        headers = [("Content-Type", "application/x-www-form-urlencoded; charset=utf-8"), ("Accept", "text/xml, */*")]
+        if token is not None:
+            headers += self.proof(token, url, form, call)
+        if traceparent is not None:
+            headers.append(("traceparent", traceparent))
+        return HttpRequest(REQUEST_ID, "POST", url, tuple(headers), urlencode(form).encode())
+
+    def stream(self, answer: HttpAnswer, url: str) -> StreamTarget:
+        """Return the stream that the answer says to open.
+
+        Raises OpeningRefused, with a sentence and a code, for an answer that opens none. Redirects are not followed.
+        """
+        if not 200 <= answer.status < 300:
+            raise OpeningRefused(_refusal(answer, url), Failure("http_status", str(answer.status)))
+        kind = answer.header("content-type").partition(";")[0].strip().lower()
+        if kind and kind not in _XML:
+            sentence = f"the webhook answered with {kind[:_EXCERPT_CHARS]!r}; {self.markup.name} comes as text/xml"
+            raise OpeningRefused(sentence, Failure("protocol_violation", "content_type"))
+        return stream_of(answer.body, url, self.markup)
+
+
+def _refusal(answer: HttpAnswer, url: str) -> str:
+    if 300 <= answer.status < 400:
+        where = redirected_to(answer.headers, url, is_websocket=False)
+        leads = "a redirect" if where is None else f"a redirect to {where}"
+        return f"the webhook answered with HTTP {answer.status}, {leads}; give the address that it leads to"
+    text = refusal_text(answer.body.decode(errors="replace"), answer.headers)
+    return f"the webhook answered with HTTP {answer.status}{f': {text}' if text else ''}"
+
+
+def _ringing(call: StreamedCall, call_key: str, **further: str) -> dict[str, str]:
+    called = {"From": call.from_number, "To": call.to_number, call_key: call.call_id, "CallStatus": "ringing"}
+    return {**called, **further}
+
+
+def _twilio_form(call: StreamedCall) -> dict[str, str]:
+    further = {"ApiVersion": API_VERSION, "Called": call.to_number, "Caller": call.from_number, "Direction": "inbound"}
+    return _ringing(call, "CallSid", AccountSid=call.account_id, **further)
+
+
+def _texml_form(call: StreamedCall) -> dict[str, str]:
+    return _ringing(call, "CallSid", AccountSid=call.account_id)
+
+
+def _plivo_form(call: StreamedCall) -> dict[str, str]:
+    numbers = {"From": call.from_number.removeprefix("+"), "To": call.to_number.removeprefix("+")}
+    return {**_ringing(call, "CallUUID", Direction="inbound", Event="StartApp"), **numbers}
+
+
+def _twilio_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
+    del call
+    return ((TWILIO_HEADER, twilio_signature(token, url, form)),)
+
+
+def _plivo_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
+    return plivo_headers(token, url, call.digits, form)
+
+
+def _no_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
+    """Return nothing: Telnyx signs with a key that only it has."""
+    del token, url, form, call
+    return ()
+
+
+# Vonage asks for JSON, and Exotel's applet has the stream's address in its settings.
+WEBHOOKS: Final[Mapping[str, Webhook]] = {
+    "twilio": Webhook(TWIML, _twilio_form, _twilio_proof),
+    "telnyx": Webhook(TEXML, _texml_form, _no_proof),
+    "plivo": Webhook(PLIVO_XML, _plivo_form, _plivo_proof),
+}
