@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from corpora.manifest.clips import decode
 from corpora.manifest.errors import CorpusError
-from corpora.rendering.g722 import RATE_HZ as G722_RATE_HZ
-from corpora.rendering.g722 import decode_lanes
+from corpora.rendering.profiles.channels import G722_HZ, decode_g722
 from corpora.sources.authoring import Draft
 
 _RAW_RATE_HZ = 16_000
@@ -133,7 +132,7 @@ def asterisk_drafts(members: Members) -> list[Draft]:
     sounds = {
         _prompt_id(name): content
         for name, content in members.items()
-        if name.endswith(".g722") and len(content) <= _LONGEST_PROMPT_S * G722_RATE_HZ // 2
+        if name.endswith(".g722") and len(content) <= _LONGEST_PROMPT_S * G722_HZ // 2
     }
     texts = _prompt_texts(members)
     ids = sorted(sounds.keys() & texts.keys())
@@ -141,7 +140,6 @@ def asterisk_drafts(members: Members) -> list[Draft]:
         raise CorpusError(
             "The packages contain no prompt with a transcript; give both the package of G.722 sounds and that of texts."
         )
-    clips = decode_lanes([sounds[name] for name in ids])
     return [
         Draft(
             id=name.replace("/", "."),
@@ -151,11 +149,11 @@ def asterisk_drafts(members: Members) -> list[Draft]:
             domain="telephony",
             license="CC-BY-SA-3.0",
             source=f"asterisk-core-sounds-en, {name}.g722",
-            pcm=pcm,
-            rate_hz=G722_RATE_HZ,
+            pcm=decode_g722(sounds[name]),
+            rate_hz=G722_HZ,
             consent="recorded by Allison Smith for publication",
         )
-        for name, pcm in zip(ids, clips, strict=True)
+        for name in ids
     ]
 
 

@@ -16,6 +16,7 @@ from av.audio.codeccontext import AudioCodecContext
 from av.audio.format import AudioFormat
 from av.audio.frame import AudioFrame
 from av.audio.layout import AudioLayout
+from av.packet import Packet
 
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.profiles.grid import FULL_SCALE, Pcm16, Samples, convolve, pcm16, round_samples, round_taps
@@ -26,7 +27,7 @@ from corpora.rendering.profiles.profile import opus_kbit
 _TELEPHONE_HZ: Final = 8_000
 _BAND_HZ: Final = (300.0, 3_400.0)
 _BAND_TAPS: Final = 193
-_G722_HZ: Final = 16_000
+G722_HZ: Final = 16_000
 _G722_DELAY: Final = 22  # in samples, of both quadrature mirror filters with 24 taps each
 _G722_PACKET: Final = 320
 _OPUS_HZ: Final = 16_000  # calls are wideband; at higher rates libopus reports a delay that is 50 µs too short
@@ -64,7 +65,7 @@ def packets_of(samples: int, rate_hz: int) -> int:
 
 def _rate_of(codec: str, current_hz: int) -> int:
     if codec == "g722":
-        return _G722_HZ
+        return G722_HZ
     if codec == "opus":
         return _OPUS_HZ if current_hz >= _OPUS_HZ else _TELEPHONE_HZ
     return _TELEPHONE_HZ
@@ -116,22 +117,28 @@ def _through_libsndfile(pcm: Pcm16, codec: str) -> Pcm16:
 def _g722(pcm: Pcm16) -> Pcm16:
     padded = np.zeros(-(-(len(pcm) + _G722_DELAY) // _G722_PACKET) * _G722_PACKET, dtype=np.int16)
     padded[: len(pcm)] = pcm
-    encoder, decoder = _g722_context("w"), _g722_context("r")
-    pieces: list[Pcm16] = []
+    encoder, encoded = _g722_context("w"), b""
     for start in range(0, len(padded), _G722_PACKET):
         frame = AudioFrame.from_ndarray(padded[None, start : start + _G722_PACKET], format="s16", layout="mono")
-        frame.sample_rate, frame.pts = _G722_HZ, start
-        for packet in encoder.encode(frame):
-            pieces += [np.asarray(each.to_ndarray()[0], dtype=np.int16) for each in decoder.decode(packet)]
-    decoded = np.concatenate(pieces)
+        frame.sample_rate, frame.pts = G722_HZ, start
+        encoded += b"".join(bytes(packet) for packet in encoder.encode(frame))
+    decoded = decode_g722(encoded)
     if len(decoded) != len(padded):
         raise CorpusError("G.722 decoded to another length; install another version of PyAV, or use another channel.")
     return decoded[_G722_DELAY : _G722_DELAY + len(pcm)]
 
 
+def decode_g722(octets: bytes) -> Pcm16:
+    """Decode ITU-T G.722 at 64 kbit/s to PCM at `G722_HZ`; shape (samples,)."""
+    if not octets:
+        return np.zeros(0, dtype=np.int16)
+    frames = _g722_context("r").decode(Packet(octets))
+    return np.concatenate([np.asarray(frame.to_ndarray()[0], dtype=np.int16) for frame in frames])
+
+
 def _g722_context(mode: Literal["r", "w"]) -> AudioCodecContext:
     context = AudioCodecContext.create("g722", mode)
-    context.sample_rate, context.layout = _G722_HZ, AudioLayout("mono")
+    context.sample_rate, context.layout = G722_HZ, AudioLayout("mono")
     if mode == "w":
         context.format = AudioFormat("s16")
     context.open()

@@ -12,7 +12,7 @@ from scipy import signal
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus, open_corpus
 from corpora.rendering.profiles import opus
-from corpora.rendering.profiles.channels import carry, packets_of
+from corpora.rendering.profiles.channels import carry, decode_g722, packets_of
 from corpora.rendering.profiles.grid import convolve, round_samples, round_taps
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.packets import conceal
@@ -367,6 +367,15 @@ def test_the_bytes_of_every_stage_are_pinned(english: Corpus) -> None:
         content = rendered.pcm.astype("<i2").tobytes() + line.astype("<i2").tobytes()
         found[profile.label] = hashlib.sha256(content).hexdigest()[:16]
     assert found == PINNED
+
+
+def test_g722_octets_decode_to_the_samples_of_the_recommendation() -> None:
+    """The hash is of what a decoder written from the Recommendation, without FFmpeg, makes of octets of all values."""
+    octets = b"".join(hashlib.sha256(f"b-{number}".encode()).digest() for number in range(50))
+    assert hashlib.sha256(decode_g722(octets).astype("<i2").tobytes()).hexdigest() == (
+        "e772e1c96dc16b81f029685e42f641ff7623adacbe3cdf66125603d677cde808"
+    )
+    assert len(decode_g722(b"")) == 0
 
 
 @pytest.mark.skipif(opus.library_version() != "libopus 1.6.1", reason="pinned for libopus 1.6.1")

@@ -10,9 +10,8 @@ import soxr
 from corpora.annotation.boundary_review import review_reasons
 from corpora.annotation.bounds import find_speech_bounds
 from corpora.annotation.levels import active_speech_level_dbov
-from corpora.rendering.g722 import decode_lanes
 from corpora.sources.importing.conditioning import loudness_lufs, read_recording
-from corpora.sources.importing.decoding import open_stream, parse_raw_format
+from corpora.sources.importing.decoding import parse_raw_format
 from corpora.sources.importing.items import Item, Settings
 from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, opened, put, speech, texts
 
@@ -32,15 +31,6 @@ def test_a_recording_of_each_format_keeps_its_text_and_bounds(tmp_path: Path, ki
     delay = utterance.speech_start_sample - truth.start_sample
     assert -160 <= delay <= (2_400 if kind in ("m4a", "mp3") else 160)
     assert utterance.speech_end_sample - truth.end_sample - delay == pytest.approx(0, abs=480)
-
-
-def test_g722_is_decoded_like_our_own_decoder(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.g722", speech()[:8_000])
-    with open_stream(file, "a.g722") as stream:
-        got = np.concatenate(list(stream.blocks))[:, 0]
-    (own,) = decode_lanes([file.read_bytes()])
-    assert stream.rate_hz == RATE_HZ
-    assert np.array_equal(np.rint(got * 32_768).astype(np.int16), own)
 
 
 def test_an_unprocessed_lossless_recording_keeps_every_sample(tmp_path: Path) -> None:
