@@ -1,39 +1,28 @@
-"""Generates the page of commands: every command, argument and flag with its help text."""
+"""Every command, argument and flag with its help text."""
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import typer
 
 import corpora.cli
 import dashboard.__main__
 import telemetry.sidecar.app
-from docs_build.markdown import cell, code, page, table
+from docs_build.markdown import cell, code, joined, table
 from loadtest.cli import main
 from loadtest.scenario.options import OPTIONS
 from loadtest.targets.assistant import command as assistant
 
-INTRODUCTION: Final = """
-`voiceprobe` and `./voiceprobe` are the same command, except that the second one first prepares `.venv` in the checkout.
-Every command prints this help with `--help`. [Exit codes](exit-codes.md) have their own page. To install completion for
-the current shell, with `voiceprobe` on the path:
 
-```bash
-voiceprobe --install-completion
-```
-"""
-LOCUST: Final = """
-With `-f loadtest/locustfile.py`, plain Locust accepts these flags in addition to its own. Locust's documentation
-describes `--users`, `--host`, `--run-time`, `--master` and `--worker`.
-"""
+def command_sections() -> str:
+    """Return a section for every command of `voiceprobe`, with its arguments and flags."""
+    return joined(part for name, command in commands() for part in _command(name, command))
 
 
-def commands_page() -> str:
-    """Return the page with every command of `voiceprobe`, and voiceprobe's flags for Locust's command line."""
-    parts = [part for name, command in commands() for part in _command(name, command)]
-    rows = [(code(option.flag), cell(option.help)) for option in OPTIONS]
-    return page("Commands", INTRODUCTION, *parts, "## locust", LOCUST, table(("Flag", "Meaning"), rows))
+def locust_flags() -> str:
+    """Return the table of voiceprobe's flags for Locust's command line."""
+    return table(("Flag", "Meaning"), [(code(option.flag), cell(option.help)) for option in OPTIONS])
 
 
 def commands() -> Iterator[tuple[str, Any]]:

@@ -1,18 +1,10 @@
-"""Generates the page of framework spans from the sidecar's alias table."""
+"""The spans of frameworks that become turns, from the sidecar's alias table."""
 
 from typing import Final
 
-from docs_build.markdown import cell, code, page, table
-from telemetry.sidecar.adapters.frameworks import FILE, Column, Framework, Layout, frameworks
+from docs_build.markdown import cell, code, joined, table
+from telemetry.sidecar.adapters.frameworks import Column, Framework, Layout, frameworks
 
-INTRODUCTION: Final = f"""
-These spans become turns of the source `service`. The tables are made from `telemetry/data/{FILE}`, which the sidecar
-reads. Each framework was recorded with its own code; the recordings are tests, one scripted conversation for all.
-
-Every latency is one that the framework states. The duration of a span is never used as a latency. Where a framework
-states a latency only, the beginning or end of a span places it on the clock, as the column *moments* says. The clock of
-such a turn is the wall clock of that process; only differences within one turn are formed.
-"""
 LAYOUTS: Final[dict[Layout, str]] = {
     "nested": "All spans of a turn are below the turn's own span.",
     "paired": "The agent's turn and the caller's are siblings; a reply belongs to the caller's last turn before it.",
@@ -36,25 +28,11 @@ COLUMNS: Final[dict[Column, str]] = {
     "model": "`model`, of the request that was answered",
     "llm_tokens": "`llm_tokens`",
 }
-ALL: Final = """
-The attribute `feature_flag.result.variant` (or `feature_flag.variant`) of any span of a turn, of an event on it, of the
-call's span or of the resource is the `cohort`. `voice.run_id` names the run; without it, the run is
-`service:NAME:DAY`, with the `service.name` and the day in UTC. `error.type` or `exception.type` of a span in error is
-the `failure_code`.
-
-A service of your own needs no framework: see [Join your service's own spans](../how-to/service-spans.md).
-"""
 
 
-def framework_spans_page() -> str:
-    """Return the page with every framework, its spans and attributes, and what they cannot show."""
-    return page(
-        "Spans of frameworks",
-        INTRODUCTION,
-        *(part for framework in frameworks() for part in _framework(framework)),
-        "## All frameworks",
-        ALL,
-    )
+def framework_sections() -> str:
+    """Return a section for every framework: its spans and attributes, and what they cannot show."""
+    return joined(part for framework in frameworks() for part in _framework(framework))
 
 
 def _framework(framework: Framework) -> list[str]:

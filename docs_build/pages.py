@@ -1,37 +1,37 @@
-"""The generated pages of the documentation, by their path in `docs/`."""
+"""The generated pages of the documentation, by their path in `docs/`.
 
+Each is a page in `templates`, written by hand, with marks such as `{{ docs_build.tables.exit_codes }}`: the name of a
+function that makes a table from the code, or of a constant of the code, optionally with its format behind a `|`.
+"""
+
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
-from docs_build.commands import commands_page
-from docs_build.conversation import conversation_page
-from docs_build.corpus import corpus_page
-from docs_build.environment import environment_page
-from docs_build.exit_codes import exit_codes_page
-from docs_build.framework_spans import framework_spans_page
-from docs_build.metrics import metrics_page
-from docs_build.prometheus import prometheus_page
-from docs_build.protocols import protocols_page
-from docs_build.receivers import receivers_page
-from docs_build.scenario import scenario_page, scenario_schema
-from docs_build.sidecar_settings import sidecar_settings_page
-from docs_build.spans import spans_page
-from docs_build.summary_schema import summary_page
+from docs_build.scenario import scenario_schema
+
+TEMPLATES: Final = Path(__file__).with_name("templates")
+_MARK: Final = re.compile(r"\{\{ ([\w.]+)(?:\|(\S+))? \}\}")
+
+
+def filled(template: Path) -> str:
+    """Return a page with the value of each of its marks."""
+    return _MARK.sub(lambda mark: _shown(mark[1], mark[2] or ""), template.read_text(encoding="utf-8"))
+
+
+def _shown(name: str, form: str) -> str:
+    value = resolve_name(name)
+    if callable(value):
+        return str(value()).strip()
+    if form in ("MiB", "KiB"):
+        return f"{value >> (20 if form == 'MiB' else 10)} {form}"
+    return f"{value / 60:g} minutes" if form == "minutes" else format(value, form)
+
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "reference/commands.md": commands_page,
-    "reference/protocols.md": protocols_page,
-    "reference/scenario-file.md": scenario_page,
+    **{file.relative_to(TEMPLATES).as_posix(): partial(filled, file) for file in sorted(TEMPLATES.rglob("*.md"))},
     "reference/scenario-file.schema.json": scenario_schema,
-    "reference/metrics.md": metrics_page,
-    "reference/json-summary.md": summary_page,
-    "reference/spans.md": spans_page,
-    "reference/framework-spans.md": framework_spans_page,
-    "reference/otlp-receivers.md": receivers_page,
-    "reference/sidecar-settings.md": sidecar_settings_page,
-    "reference/prometheus.md": prometheus_page,
-    "reference/corpus-folder.md": corpus_page,
-    "reference/environment.md": environment_page,
-    "reference/exit-codes.md": exit_codes_page,
-    "explanation/conversation.md": conversation_page,
 }

@@ -1,4 +1,4 @@
-"""Generates the page of the scenario file from the models that check it."""
+"""The keys of a scenario file and of a profile, from the models that check them."""
 
 import json
 from typing import Any, Final, get_args, get_origin
@@ -7,16 +7,10 @@ from pydantic.fields import FieldInfo
 
 from corpora.rendering.profiles import profile
 from corpora.rendering.profiles.parsing import KEYS
-from docs_build.markdown import cell, code, page, table
+from docs_build.markdown import cell, code, table
 from loadtest.scenario.fields import Meaning, Option
 from loadtest.scenario.file import Scenario
 from telemetry.model.validation import CheckedTable
-
-INTRODUCTION: Final = """
-A scenario file is TOML and is given with `--scenario`. All faults of a file are reported at once; unknown keys are
-faults. A flag on the command line takes precedence over the file. [Shape the load](../how-to/load.md) shows complete
-files. Editors that check TOML can use the [JSON schema](scenario-file.schema.json) of the file, from the same source.
-"""
 
 
 def _range(limits: tuple[float, float], unit: str) -> str:
@@ -82,14 +76,12 @@ def _table_in(annotation: Any) -> tuple[type[CheckedTable] | None, bool]:
     return None, False
 
 
-def scenario_page() -> str:
-    """Return the page with every key of a scenario file and of a profile."""
+def scenario_keys() -> str:
+    """Return the table of every key of a scenario file."""
     rows = [(code(key), cell(kind), cell(meaning)) for key, (kind, meaning) in keys().items()]
-    return page(
-        "Scenario file",
-        INTRODUCTION,
-        table(("Key", "Type", "Meaning"), rows),
-        "## Keys of a profile",
-        "The same keys are used in `[[speech.profiles]]` and, as `key=value`, in the argument of `--profile`.",
-        table(("Key", "Meaning"), [(code(key), cell(PROFILE_KEYS[key])) for key in KEYS]),
-    )
+    return table(("Key", "Type", "Meaning"), rows)
+
+
+def profile_keys() -> str:
+    """Return the table of every key of a profile."""
+    return table(("Key", "Meaning"), [(code(key), cell(PROFILE_KEYS[key])) for key in KEYS])

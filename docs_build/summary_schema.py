@@ -1,23 +1,17 @@
-"""Generates the page of the JSON summary from its JSON schema."""
+"""The keys of the JSON summary, from its JSON schema."""
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
-from docs_build.markdown import cell, code, page, table
+from docs_build.markdown import cell, code, joined, table
 from loadtest.reports.summary import schema as summary_schema
 
 Schema = Mapping[str, Any]
 
-INTRODUCTION: Final = """
-With `--json FILE`, `voiceprobe run` and `demo` write one JSON object. Durations are in seconds; `null` means that
-something was not measured, or that there are too few values for a percentile. These tables are generated from the
-schema that the tests validate every summary against, `loadtest.reports.summary.schema()`.
-"""
 
-
-def summary_page() -> str:
-    """Return the page with every key of the summary, with a section for each top-level key."""
+def summary_sections() -> str:
+    """Return a section for each top-level key of the summary, with every key below it."""
     schema = summary_schema()
     parts: list[str] = []
     for key, raw in schema["properties"].items():
@@ -25,7 +19,7 @@ def summary_page() -> str:
         parts += [f"## {key}", cell(part.get("description", "")), f"Type: {_kind(part)}."]
         rows = [(code(name), cell(kind), cell(text)) for name, kind, text in _below(schema, part, "")]
         parts += [table(("Key", "Type", "Meaning"), rows)] if rows else []
-    return page("JSON summary", INTRODUCTION, *parts)
+    return joined(parts)
 
 
 def _below(schema: Schema, part: Schema, before: str) -> Iterator[tuple[str, str, str]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from docs_build.conversation import diagram
 from docs_build.pages import PAGES
+from docs_build.tables import diagram
 from loadtest.conversation.state import PLAN_TRANSITIONS, TRANSITIONS, Input, PlanInput, PlanState, State
 
 PAGE = PAGES["explanation/conversation.md"]()

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard import descriptions
-from docs_build.spans import spans_page
-from docs_build.summary_schema import summary_page
+from docs_build.pages import PAGES
 from loadtest.reports import evidence
 from loadtest.reports import summary as json_summary
 from telemetry.export import instrumentation
@@ -109,7 +108,7 @@ def test_a_new_row_is_a_gauge_a_figure_of_the_store_a_json_key_and_a_place_on_te
 
 
 def test_every_row_is_in_the_reference_and_every_key_is_its_own() -> None:
-    spans, summary = spans_page(), summary_page()
+    spans, summary = (PAGES[f"reference/{name}.md"]() for name in ("spans", "json-summary"))
     for figure in HEALTH_FIGURES.values():
         assert figure.metric is None or f"`{figure.metric}`" in spans
         assert not figure.in_summary or f"`{figure.json_key}`" in summary

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from dashboard.components import figures
-from docs_build.metrics import metrics_page
+from docs_build.pages import PAGES
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_outcome import RunOutcome
 from loadtest.reports.summary import COHORT_METRICS, summary_object
@@ -62,7 +62,7 @@ def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says(
             verdict=material.VERDICT,
         )
     )
-    page, reference = figures.stages(summary, ()), metrics_page()
+    page, reference = figures.stages(summary, ()), PAGES["reference/metrics.md"]()
     whole = summary_object(
         run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
     )
