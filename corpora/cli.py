@@ -29,7 +29,7 @@ from corpora.sources.importing.command import EPILOG as IMPORT_EPILOG
 from corpora.sources.importing.command import import_
 from corpora.sources.install import install as install_corpus
 from corpora.sources.recorded import RECIPES
-from corpora.sources.synth import build as build_corpus
+from corpora.sources.synthesis.bundled import build as build_corpus
 from corpora.sources.synthesis.command import SynthesisRequest, synthesize
 from corpora.sources.synthesis.texts import read_texts
 from corpora.sources.synthesis.voices import (

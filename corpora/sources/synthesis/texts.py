@@ -3,21 +3,24 @@
 import csv
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, cast, get_args
 
 import msgspec
 
 from corpora.manifest.errors import CorpusError, ManifestError
+from corpora.manifest.manifest import PiiKind
 
 COLUMNS: Final = ("text", "id", "domain", "language", "voice")
+BUNDLED_COLUMNS: Final = (*COLUMNS, "stretch", "pii_kinds")
 MAX_CHARACTERS: Final = 2_000
 MAX_TEXTS: Final = 100_000
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_STRETCHES: Final = (0.5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +32,37 @@ class Text:
     domain: str
     language: str
     voice: str | None
+    stretch: float = 1.0  # duration relative to the voice's own
+    pii_kinds: tuple[PiiKind, ...] = ()
 
 
-def read_texts(file: Path, *, domain: str, language: str) -> list[Text]:
+def read_texts(file: Path, *, domain: str, language: str, columns: Sequence[str] = COLUMNS) -> list[Text]:
     """Read the texts; `domain` and `language` are defaults for texts without them.
 
-    A CSV or TSV has a header; `text` is required, `id`, `domain`, `language` and `voice` are optional. The id of a text
-    without one is derived from its words. Raises ManifestError with every fault.
+    A CSV or TSV has a header; `text` is required, the other `columns` are optional. The id of a text without one is
+    derived from its words. Raises ManifestError with every fault.
     """
     faults: list[str] = []
     texts: list[Text] = []
     line_by_id: dict[str, int] = {}
     for line, row in _rows(file):
         text = (row.get("text") or "").strip()
-        found = _faults(row, text)
+        found = _faults(row, text, columns)
         name = (row.get("id") or "").strip() or name_for(text)
         earlier = line_by_id.setdefault(name.casefold(), line)
         if earlier != line:
             found.append(f"the id {name!r} is already used in line {earlier}; ids must be unique")
         faults += [f"{file}:{line}: {fault}." for fault in found]
         texts.append(
-            Text(name, text, row.get("domain") or domain, row.get("language") or language, row.get("voice") or None)
+            Text(
+                name,
+                text,
+                row.get("domain") or domain,
+                row.get("language") or language,
+                row.get("voice") or None,
+                _stretch(row),
+                cast("tuple[PiiKind, ...]", _pii_kinds(row)),
+            )
         )
         if len(texts) > MAX_TEXTS:
             raise ManifestError(file, [f"{file}: contains more than {MAX_TEXTS} texts; split it."])
@@ -66,9 +79,24 @@ def name_for(text: str) -> str:
     return f"{words or 'text'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def _faults(row: dict[str, str | None], text: str) -> list[str]:
-    unknown = sorted(set(row) - set(COLUMNS))
-    found = [f"the column {name!r} is unknown; use any of {', '.join(COLUMNS)}" for name in unknown]
+def _stretch(row: dict[str, str | None]) -> float:
+    try:
+        return float(row.get("stretch") or 1.0)
+    except ValueError:
+        return 0.0
+
+
+def _pii_kinds(row: dict[str, str | None]) -> tuple[str, ...]:
+    return tuple(kind for kind in (row.get("pii_kinds") or "").split(";") if kind)
+
+
+def _faults(row: dict[str, str | None], text: str, columns: Sequence[str]) -> list[str]:
+    unknown = sorted(set(row) - set(columns))
+    found = [f"the column {name!r} is unknown; use any of {', '.join(columns)}" for name in unknown]
+    if not _STRETCHES[0] <= _stretch(row) <= _STRETCHES[1]:
+        found.append(f"stretch must be a number from {_STRETCHES[0]:g} to {_STRETCHES[1]:g}")
+    if not set(_pii_kinds(row)) <= set(get_args(PiiKind)):
+        found.append(f"pii_kinds may be any of {', '.join(get_args(PiiKind))}, joined by semicolons")
     if not text:
         found.append("has no text; add one")
     if len(text) > MAX_CHARACTERS or _CONTROL.search(text):

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
@@ -14,12 +15,13 @@ import numpy as np
 
 from corpora.manifest.clips import Samples, decode
 from corpora.manifest.errors import CorpusError
-from corpora.sources.synth import LANGUAGE_BY_VOICE, synthesize_with_flite
 
 ENGINES: Final = ("flite", "espeak-ng", "openai")
 TOKEN_VARIABLE: Final = "VOICEPROBE_SAY_TOKEN"  # noqa: S105 - the name of the variable, not a secret
 DEFAULT_VOICES: Final = {"flite": "slt", "espeak-ng": "en-us", "openai": "alloy"}
+LANGUAGE_BY_VOICE: Final = {"slt": "en-US", "rms": "en-US", "kal16": "en-US", "awb": "en-GB"}  # of flite
 _TIMEOUT_S: Final = 120.0
+_FLITE_TIMEOUT_S: Final = 60.0
 _MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -45,11 +47,25 @@ class SpeechEngine(Protocol):
 class Flite:
     """The flite program."""
 
-    def synthesize(self, text: str, voice: str) -> tuple[Samples, int]:
-        """See `SpeechEngine`."""
+    def synthesize(self, text: str, voice: str, stretch: float = 1.0) -> tuple[Samples, int]:
+        """See `SpeechEngine`; `stretch` is the duration relative to the voice's own."""
         if voice not in LANGUAGE_BY_VOICE:
             raise CorpusError(f"The flite voice {voice!r} is not supported; use one of {', '.join(LANGUAGE_BY_VOICE)}.")
-        return synthesize_with_flite(text, voice, 1.0, label="the text")
+        with tempfile.TemporaryDirectory(prefix="voiceprobe-flite-") as scratch:
+            wav = Path(scratch) / "speech.wav"
+            command = ["flite", "-voice", voice, "--setf", f"duration_stretch={stretch:g}", "-t", text, "-o", str(wav)]
+            try:
+                completed = subprocess.run(command, capture_output=True, timeout=_FLITE_TIMEOUT_S, check=False)
+            except subprocess.TimeoutExpired as error:
+                raise CorpusError(
+                    f"flite did not finish within {_FLITE_TIMEOUT_S:g} s; run it manually to find the cause."
+                ) from error
+            if completed.returncode or not wav.is_file():
+                raise CorpusError(
+                    f"flite exited with code {completed.returncode} and without speech; run it manually to find the "
+                    "cause."
+                )
+            return decode(wav.read_bytes(), "flite's output")
 
     def source(self, voice: str) -> str:
         """See `SpeechEngine`."""

@@ -11,8 +11,9 @@ from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus, open_corpus
 from corpora.manifest.manifest import MANIFEST_NAME
-from corpora.sources import synth
-from corpora.sources.synth import TextLine, build, read_texts, synthesize_line
+from corpora.sources.synthesis import voices
+from corpora.sources.synthesis.bundled import build, bundled_texts, flite_draft
+from corpora.sources.synthesis.voices import Flite
 from tests.corpus_faults import find_faults
 from tests.programs import needed
 
@@ -27,7 +28,7 @@ def test_every_clip_is_what_the_manifest_says(english: Corpus) -> None:
 
 
 def test_texts_and_manifest_agree(english: Corpus) -> None:
-    lines = read_texts(english.path / "texts.csv")
+    lines = bundled_texts(english.path)
     assert [(u.id, u.text, u.domain, u.pii_kinds, u.speaker) for u in english.utterances] == [
         (line.id, line.text, line.domain, line.pii_kinds, f"flite-{line.voice}") for line in lines
     ]
@@ -82,9 +83,9 @@ def test_every_clip_states_how_far_its_bounds_may_be_off(english: Corpus) -> Non
 @pytest.mark.slow
 def test_flite_speaks_the_committed_samples_again(english: Corpus) -> None:
     needed("flite")
-    lines = {line.id: line for line in read_texts(english.path / "texts.csv")}
+    lines = {line.id: line for line in bundled_texts(english.path)}
     for utterance in english.utterances[::9]:
-        draft = synthesize_line(lines[utterance.id])
+        draft = flite_draft(lines[utterance.id], Flite())
         np.testing.assert_array_equal(draft.pcm / 32_768.0, english.read(utterance), err_msg=utterance.id)
 
 
@@ -108,48 +109,59 @@ def test_a_build_makes_a_corpus_that_passes_its_check(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
+HEADER = "id,voice,stretch,domain,pii_kinds,text\n"
+
+
 def test_without_flite_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "texts.csv").write_text(f"{HEADER}a,slt,1.0,home,,hello\n")
     with pytest.raises(CorpusError, match="flite is not installed; install the package flite"):
-        synthesize_line(TextLine("a", "slt", 1.0, "home", (), "hello"))
+        build(tmp_path, tmp_path / "out")
 
 
-@pytest.mark.parametrize(("script", "says"), [("exit 3", "exited with code 3"), ("sleep 60", "did not finish")])
-def test_a_flite_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, says: str) -> None:
-    stub = tmp_path / "flite"
-    stub.write_text(f"#!/bin/sh\nexec /bin/{script}\n" if "sleep" in script else f"#!/bin/sh\n{script}\n")
-    stub.chmod(0o755)
+@pytest.mark.parametrize(
+    ("voice", "script", "says"),
+    [
+        ("slt", "exit 3", "flite exited with code 3"),
+        ("slt", "exec /bin/sleep 60", "flite did not finish"),
+        ("bob", "exit 0", "The flite voice 'bob' is not supported"),
+    ],
+)
+def test_a_text_that_flite_does_not_speak_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, voice: str, script: str, says: str
+) -> None:
+    (tmp_path / "flite").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "flite").chmod(0o755)
+    (tmp_path / "texts.csv").write_text(f"{HEADER}a,{voice},1.0,home,,hello\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(synth, "_TIMEOUT_S", 0.2)
-    with pytest.raises(CorpusError, match=f"a: flite {says}"):
-        synthesize_line(TextLine("a", "slt", 1.0, "home", (), "hello"))
+    monkeypatch.setattr(voices, "_FLITE_TIMEOUT_S", 0.2)
+    with pytest.raises(CorpusError, match=f"a: {says}"):
+        build(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("a,bob,1.0,home,,hi", "the voice 'bob' is unknown"),
         ("a,slt,fast,home,,hi", "stretch must be a number"),
         ("a,slt,9,home,,hi", "stretch must be a number from 0.5 to 2"),
         ("a,slt,nan,home,,hi", "stretch must be a number"),
         ("a,slt,1.0,home,secret,hi", "pii_kinds may be any of"),
         ("a,slt,1.0,home,, ", "has no text"),
-        ("a,slt,1.0,home,,hi, there", "must have 6 columns"),
-        ("a,slt,1.0", "must have 6 columns"),
+        ("a,slt,1.0,home,,hi, there", "has too many columns; quote texts"),
+        ("a,slt,1.0", "has no text"),
     ],
 )
 def test_a_line_of_the_texts_that_cannot_be_spoken(tmp_path: Path, row: str, says: str) -> None:
-    file = tmp_path / "texts.csv"
-    file.write_text(f"id,voice,stretch,domain,pii_kinds,text\n{row}\n")
+    (tmp_path / "texts.csv").write_text(f"{HEADER}{row}\n")
     with pytest.raises(CorpusError) as caught:
-        read_texts(file)
-    assert str(caught.value).startswith(f"{file}:2: ")
+        bundled_texts(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/texts.csv:2: ")
     assert says in str(caught.value)
 
 
 def test_texts_that_are_missing_or_have_other_columns(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="cannot be read"):
-        read_texts(tmp_path / "texts.csv")
-    (tmp_path / "texts.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(CorpusError, match="its columns must be id,voice"):
-        read_texts(tmp_path / "texts.csv")
+        bundled_texts(tmp_path)
+    (tmp_path / "texts.csv").write_text("a,text\n1,2\n")
+    with pytest.raises(CorpusError, match="the column 'a' is unknown; use any of text, id"):
+        bundled_texts(tmp_path)
