@@ -114,12 +114,13 @@ def pages(
     markdown: Markdown = False,
 ) -> None:
     """Measure in a browser how soon each page of the dashboard is there, and refreshed."""
-    from tests.benchmarks.bench.pages import bench_pages
+    from tests.benchmarks.bench.pages import PAGES, PageOptions, bench_pages
     from tests.benchmarks.bench.store import sizes
 
+    options = PageOptions(tuple(PAGES), sizes(turns), opens, refreshes, _there(folder))
     if short:
-        turns, opens, refreshes = "3k", 1, 1
-    bench_pages(sizes(turns), opens, refreshes, _there(folder), _report(json_file, markdown=markdown))
+        options = PageOptions(("now", "turns"), sizes("3k"), 1, 1, options.folder)
+    bench_pages(options, _report(json_file, markdown=markdown))
 
 
 def _listed(flag: str, text: str, known: tuple[str, ...]) -> list[str]:

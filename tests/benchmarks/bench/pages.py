@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -56,42 +57,65 @@ _LONGEST_S: Final = 300.0
 _VISITS_BEFORE: Final = 3
 _VISIT_S: Final = 3.0
 # What a page shows besides its title: a verdict, figures with their names, or the head of a part.
+# What brings figures is longer than what a look whether the viewer has switched the theme brings.
 _RECORDER: Final = """
-window.seen = {running: [], changed: 0, figures: null};
-new MutationObserver((changes) => {
+window.seen = {sent: [], came: [], changed: 0, figures: null};
+const Socket = window.WebSocket;
+window.WebSocket = class extends Socket {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener('message', (event) => {
+      if (event.data.byteLength > 4000) window.seen.came.push(performance.now());
+    });
+  }
+  send(data) { window.seen.sent.push(performance.now()); super.send(data); }
+};
+new MutationObserver(() => {
   window.seen.changed = performance.now();
-  if (changes.some((change) => change.attributeName === 'data-test-script-state' &&
-                               change.target.dataset.testScriptState === 'running'))
-    window.seen.running.push(performance.now());
   if (window.seen.figures === null && document.querySelector('.vp-lines, .vp-note, .vp-head, .vp table'))
-    window.seen.figures = performance.now();
-}).observe(document, {
-  childList: true, subtree: true, characterData: true, attributeFilter: ['data-test-script-state'],
-});
+    window.seen.figures = window.seen.changed;
+}).observe(document, {childList: true, subtree: true, characterData: true});
 """
 _COMPLETE: Final = """(after) => window.seen.changed > after && performance.now() - window.seen.changed > QUIET
   && document.querySelector('[data-testid="stApp"]:not([data-test-script-state="running"])') !== null""".replace(
     "QUIET", str(_QUIET_MS)
 )
-_BEGUN: Final = "(after) => window.seen.running.find((at) => at > after) ?? 0"
+# When the page asked for the first figures that came after a moment; null while none have come.
+_ASKED: Final = """(after) => {
+  const came = window.seen.came.find((at) => at > after);
+  return came ? window.seen.sent.filter((at) => at < came).at(-1) ?? null : null;
+}"""
 
 
-def bench_pages(turns: tuple[int, ...], opens: int, refreshes: int, folder: Path | None, report: Report) -> None:
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """Which pages to open, on stores of which sizes, how often, and how many refreshes to wait for."""
+
+    names: tuple[str, ...]
+    turns: tuple[int, ...]
+    opens: int
+    refreshes: int
+    folder: Path | None
+
+
+def bench_pages(options: PageOptions, report: Report) -> None:
     """Fill a store of each size, and measure every page on it. Raises OutputError for a file."""
     found: dict[str, dict[str, list[str]]] = {}
-    for size in turns:
-        report.say(f"{size:,} turns: filling, then opening each page {opens} times")
-        with tempfile.TemporaryDirectory(prefix="voiceprobe-pages-", dir=folder) as made:
+    for size in options.turns:
+        report.say(f"{size:,} turns: filling, then opening each page {options.opens} times")
+        with tempfile.TemporaryDirectory(prefix="voiceprobe-pages-", dir=options.folder) as made:
             many.fill(Path(made) / "store", size, time.time_ns() - _BEFORE_NOW_NS)
-            for page, times in measured(Path(made), opens, refreshes).items():
+            for page, times in measured(Path(made), options).items():
                 found.setdefault(page, {})[f"{size:,}"] = [_middle(each) for each in times]
-    headings = [f"{what}, {size:,} turns" for size in turns for what in ("first figures", "all of it", "refresh")]
+    headings = [
+        f"{what}, {size:,} turns" for size in options.turns for what in ("first figures", "all of it", "refresh")
+    ]
     rows = [[page, *(cell for cells in sizes.values() for cell in cells)] for page, sizes in found.items()]
     report.table("Seconds, the middle and the slowest", ["page", *headings], rows)
     report.write(pages=found)
 
 
-def measured(folder: Path, opens: int, refreshes: int) -> dict[str, tuple[list[float], list[float], list[float]]]:
+def measured(folder: Path, options: PageOptions) -> dict[str, tuple[list[float], list[float], list[float]]]:
     """Of each page: first figures, all of it, and refreshes, in seconds."""
     store = folder / "store"
     with StoreReader(store) as reader:
@@ -117,19 +141,16 @@ def measured(folder: Path, opens: int, refreshes: int) -> dict[str, tuple[list[f
             time.sleep(_VISIT_S)
             visit.close()
         return {
-            name: _times(context, f"{url}/{path.format(trace=turn.trace_id)}", opens, refreshes)
-            for name, path in PAGES.items()
+            name: _times(context, f"{url}/{PAGES[name].format(trace=turn.trace_id)}", options) for name in options.names
         }
 
 
-def _times(
-    context: BrowserContext, address: str, opens: int, refreshes: int
-) -> tuple[list[float], list[float], list[float]]:
+def _times(context: BrowserContext, address: str, options: PageOptions) -> tuple[list[float], list[float], list[float]]:
     """Open a page as often as asked, and watch it refresh the last time. Raises RuntimeError for one with an error."""
     figures: list[float] = []
     whole: list[float] = []
     seen: list[float] = []
-    for number in range(opens):
+    for number in range(options.opens):
         page = context.new_page()
         page.add_init_script(_RECORDER)
         page.goto(address, wait_until="commit")
@@ -138,28 +159,27 @@ def _times(
         wrong = page.locator('[data-testid="stException"], .vp-empty')
         if wrong.count():
             raise RuntimeError(f"{page.url} shows no figures: {wrong.first.inner_text()[:300]}")
-        if number == opens - 1:
-            seen = list(_refreshes(page, refreshes, within_s=8.0 + 12.0 * refreshes))
+        if number == options.opens - 1:
+            seen = list(_refreshes(page, options.refreshes, within_s=8.0 + 12.0 * options.refreshes))
         page.close()
     return figures, whole, seen
 
 
 def _refreshes(page: Page, count: int, within_s: float) -> Generator[float]:
-    """Seconds of the next refreshes that a page begins by itself, as many as come within a time."""
+    """Seconds of the next refreshes that bring figures, as many as come within a time."""
     until_s, after_ms = time.monotonic() + within_s, page.evaluate("performance.now()")
     while count and time.monotonic() < until_s:
-        begun_ms = page.evaluate(_BEGUN, after_ms)
-        if not begun_ms:
+        if (asked_ms := page.evaluate(_ASKED, after_ms)) is None:
             page.wait_for_timeout(100)
             continue
-        yield _complete(page, begun_ms)
+        yield _complete(page, asked_ms)
         count, after_ms = count - 1, page.evaluate("performance.now()")
 
 
-def _complete(page: Page, begun_ms: float) -> float:
+def _complete(page: Page, asked_ms: float) -> float:
     """Seconds from a moment of the page's clock until nothing changes any more."""
-    page.wait_for_function(_COMPLETE, arg=begun_ms, timeout=_LONGEST_S * 1000)
-    return (page.evaluate("window.seen.changed") - begun_ms) / 1000
+    page.wait_for_function(_COMPLETE, arg=asked_ms, timeout=_LONGEST_S * 1000)
+    return (page.evaluate("window.seen.changed") - asked_ms) / 1000
 
 
 def _middle(seconds: list[float]) -> str:
