@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from corpora.rendering.profiles.impairments import Jitter, PacketLoss
     from corpora.rendering.profiles.parsing import profile_from_text, profiles_from_text
     from corpora.rendering.render import Obtained, Profile, Rendered, background, render
-    from corpora.sources.importing.recordings import Outcome, import_recordings
+    from corpora.sources.importing.command import import_recordings
+    from corpora.sources.importing.pipeline import Outcome
     from corpora.sources.install import install
 
 __all__ = [
@@ -89,7 +90,7 @@ _MODULE_OF: Final = {
     "LengthClass": "corpora.manifest.manifest",
     "ManifestError": "corpora.manifest.errors",
     "Obtained": "corpora.rendering.render",
-    "Outcome": "corpora.sources.importing.recordings",
+    "Outcome": "corpora.sources.importing.pipeline",
     "PacketLoss": "corpora.rendering.profiles.impairments",
     "Profile": "corpora.rendering.render",
     "Rendered": "corpora.rendering.render",
@@ -98,7 +99,7 @@ _MODULE_OF: Final = {
     "Utterance": "corpora.manifest.manifest",
     "available": "corpora.manifest.library",
     "background": "corpora.rendering.render",
-    "import_recordings": "corpora.sources.importing.recordings",
+    "import_recordings": "corpora.sources.importing.command",
     "install": "corpora.sources.install",
     "open_corpus": "corpora.manifest.library",
     "profile_from_text": "corpora.rendering.profiles.parsing",

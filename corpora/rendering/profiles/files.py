@@ -17,9 +17,8 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from corpora.manifest.containers import SegmentFile, find_segments
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.segments import SegmentFile, find_segments
-from corpora.manifest.wholeness import HEAD_BYTES, find_truncation
 from corpora.rendering.profiles.grid import Samples, round_samples
 
 FILE_PREFIX: Final = "file:"
@@ -104,11 +103,9 @@ def _opened(file: Path) -> Generator[soundfile.SoundFile]:
             segments = find_segments(content)
             if len(segments) > 1:
                 raise CorpusError(f"{file}: contains {len(segments)} recordings; save each as its own file.")
-            view = cast("BinaryIO", SegmentFile(content, segments[0]))
-            if missing := find_truncation(view, view.read(HEAD_BYTES)):
-                raise CorpusError(f"{file}: is truncated or damaged: {missing}; restore it.")
-            view.seek(0)
-            with soundfile.SoundFile(view) as sound:
+            if segments[0].missing is not None:
+                raise CorpusError(f"{file}: is truncated or damaged: {segments[0].missing}; restore it.")
+            with soundfile.SoundFile(cast("BinaryIO", SegmentFile(content, segments[0]))) as sound:
                 yield sound
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(". ")

@@ -1,5 +1,6 @@
-"""Import of existing recordings into a corpus.
+"""Import of existing recordings into a corpus, from sources that are not trusted.
 
-Each layout has its own module with a generator of `Item`s; one pipeline decodes, resamples, normalizes and annotates
-them. The source is not trusted: names must stay inside it, and sizes are limited while reading.
+Read `items` first, then `layouts` and `stereo_calls` (what a source contains), `decoding` and `conditioning` (from a
+file to a clip), `clip_processes` and `pipeline` (all clips into a corpus), and `command`. `tree` keeps names inside the
+source; `tables` reads its lists.
 """

@@ -106,11 +106,13 @@ def _check_length(item: Item, stream: Stream, settings: Settings) -> None:
         )
     duration_s = (file_s if item.end_s is None else item.end_s) - item.start_s
     if duration_s > settings.max_s:
-        raise CorpusError(_too_long_fault(item, settings, f"lasts {duration_s:.1f} s and exceeds"))
+        raise _too_long(item, settings, f"lasts {duration_s:.1f} s and exceeds")
 
 
-def _too_long_fault(item: Item, settings: Settings, lasts: str) -> str:
-    return f"{item.shown}: {lasts} the maximum of {settings.max_s:g} s; cut it into utterances or raise --max-seconds."
+def _too_long(item: Item, settings: Settings, lasts: str) -> CorpusError:
+    return CorpusError(
+        f"{item.shown}: {lasts} the maximum of {settings.max_s:g} s; cut it into utterances or raise --max-seconds."
+    )
 
 
 def _one_channel(stream: Stream, channel: Channel, label: str) -> Iterator[Block]:
@@ -141,7 +143,7 @@ def _cut(mono: Iterator[Block], rate_hz: int, item: Item, settings: Settings) ->
         piece = block if wanted is None else block[: wanted - count]
         count += len(piece)
         if count > max_samples:
-            raise CorpusError(_too_long_fault(item, settings, "exceeds"))
+            raise _too_long(item, settings, "exceeds")
         yield piece
         if wanted is not None and count >= wanted:
             return
@@ -159,22 +161,17 @@ def _resampled(blocks: Iterator[Block], from_hz: int, to_hz: int) -> Samples:
 
 def _transformed(samples: Samples, from_hz: int, to_hz: int, item: Item) -> Samples:
     """Apply an item's transforms in order and resample to the rate of the clip."""
-    current_hz = from_hz
-    for transform in item.transforms:
-        if transform.kind == "gain":
-            samples = samples * transform.value
-        elif transform.kind == "speed":
-            # Speech played at another rate changes pitch and speed together.
-            samples = _at_rate(samples, current_hz * transform.value, current_hz)
-        else:
-            samples, current_hz = _at_rate(samples, current_hz, transform.value), int(transform.value)
-    return _at_rate(samples, current_hz, to_hz)
-
-
-def _at_rate(samples: Samples, from_hz: float, to_hz: float) -> Samples:
-    if from_hz == to_hz or not len(samples):
-        return samples
-    return np.asarray(soxr.resample(samples, from_hz, to_hz, quality="VHQ"), dtype=np.float64)
+    current_hz: float = from_hz
+    for kind, value in [*((transform.kind, transform.value) for transform in item.transforms), ("resample", to_hz)]:
+        if kind == "gain":
+            samples = samples * value
+            continue
+        # Speech played at another rate changes pitch and speed together.
+        start_hz, end_hz = (current_hz * value, current_hz) if kind == "speed" else (current_hz, value)
+        if start_hz != end_hz and len(samples):
+            samples = np.asarray(soxr.resample(samples, start_hz, end_hz, quality="VHQ"), dtype=np.float64)
+        current_hz = end_hz
+    return samples
 
 
 def _normalized(samples: Samples, rate_hz: int, settings: Settings, steps: list[str]) -> Samples:

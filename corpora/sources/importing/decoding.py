@@ -8,10 +8,10 @@ network cannot be used.
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import av
 import av.error
@@ -21,14 +21,20 @@ from av.audio.resampler import AudioResampler
 from av.container import InputContainer
 from numpy.typing import NDArray
 
+from corpora.manifest.containers import (
+    HEAD_BYTES,
+    FileSegment,
+    SegmentFile,
+    find_segments,
+    has_fragments,
+    nist_fields,
+)
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.segments import FileSegment, SegmentFile, find_segments, has_fragments
-from corpora.manifest.wholeness import HEAD_BYTES, find_truncation, nist_fields
 from corpora.sources.importing.items import RawFormat
 
 MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 384_000
 MAX_CHANNELS = 32
-RAW_SUFFIXES = frozenset({".raw", ".pcm", ".sw", ".ulaw", ".alaw"})
+_HEADERLESS_SUFFIXES = frozenset({".g722", ".gsm", ".raw", ".pcm", ".sw", ".ulaw", ".alaw"})
 
 _BLOCK_FRAMES = 65_536
 _GSM = RawFormat("GSM610", "FILE", 8_000, 1)
@@ -85,6 +91,14 @@ def parse_raw_format(text: str) -> RawFormat:
     return RawFormat(*_RAW_SUBTYPES[encoding], int(rate), int(channels or "1"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    label: str
+    suffix: str
+    raw: RawFormat | None
+    start_s: float
+
+
 @contextmanager
 def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: float = 0.0) -> Generator[Stream]:
     """Open a recording at a start time.
@@ -95,50 +109,39 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
         with _as_corpus_errors(label):
             content = stack.enter_context(file.open("rb"))
             suffix = file.suffix.lower()
-            segments = [] if suffix in RAW_SUFFIXES or suffix in (".g722", ".gsm") else find_segments(content)
-            whole = FileSegment(0, content.seek(0, 2))
-            if len(segments) <= 1:
-                stream = _of_segment(stack, content, (segments or [whole])[0], _Source(label, suffix, raw, start_s))
-            else:
-                stream = _chained(stack, content, segments, _Source(label, suffix, raw, start_s))
-        _check_limits(stream, label)
+            if suffix == ".gsm" and (content.read(1) or b"\0")[0] >> 4 != _GSM_MAGIC:
+                suffix = ""  # it has the header of another format
+            is_headerless = suffix in _HEADERLESS_SUFFIXES
+            segments = [FileSegment(0, content.seek(0, 2))] if is_headerless else find_segments(content)
+            source = _Source(label, suffix, raw, start_s if len(segments) == 1 else 0.0)
+            streams = [_of_segment(stack, content, segment, source) for segment in segments]
+            stream = streams[0] if len(streams) == 1 else _joined(streams, label, start_s)
+        if not MIN_RATE_HZ <= stream.rate_hz <= MAX_RATE_HZ:
+            raise CorpusError(
+                f"{label}: has a rate of {stream.rate_hz} Hz; convert it to {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz."
+            )
+        if not 1 <= stream.channels <= MAX_CHANNELS:
+            raise CorpusError(f"{label}: has {stream.channels} channels; convert it to at most {MAX_CHANNELS}.")
         yield stream
 
 
-def _of_segment(stack: ExitStack, content: BinaryIO, segment: FileSegment, source: "_Source") -> Stream:
-    """Open one of the recordings in a file."""
-    label = source.label
-    if segment.loss is not None:
-        raise CorpusError(f"{label}: {segment.loss}, of which only one would be read; save each as its own file.")
-    view = cast("BinaryIO", SegmentFile(content, segment))
-    head = view.read(HEAD_BYTES)
-    view.seek(0)
-    if not head:
-        raise CorpusError(f"{label}: is empty; restore it.")
-    if missing := find_truncation(view, head):
-        raise CorpusError(f"{label}: is truncated or damaged: {missing}; restore it, or save the rest as a new file.")
-    return _opened(stack, view, replace(source, head=head))
-
-
-def _chained(stack: ExitStack, content: BinaryIO, segments: Sequence[FileSegment], source: "_Source") -> Stream:
+def _joined(streams: Sequence[Stream], label: str, start_s: float) -> Stream:
     """The recordings that follow each other in a file, as one."""
-    streams = [_of_segment(stack, content, segment, replace(source, start_s=0.0)) for segment in segments]
     first = streams[0]
     for count, other in enumerate(streams[1:], start=2):
         if (other.rate_hz, other.channels) != (first.rate_hz, first.channels):
+            first_format, other_format = (
+                f"{stream.rate_hz} Hz and {stream.channels} channel{'' if stream.channels == 1 else 's'}"
+                for stream in (first, other)
+            )
             raise CorpusError(
-                f"{source.label}: contains {len(streams)} recordings, of which the first has {_format(first)} and "
-                f"number {count} has {_format(other)}; save each as its own file."
+                f"{label}: contains {len(streams)} recordings, of which the first has {first_format} and "
+                f"number {count} has {other_format}; save each as its own file."
             )
     known = [stream.frames for stream in streams if stream.frames is not None]
-    blocks = chain.from_iterable(stream.blocks for stream in streams)
-    skipped = _skipped(blocks, round(source.start_s * first.rate_hz))
     frames = sum(known) if len(known) == len(streams) else None
-    return Stream(first.rate_hz, first.channels, frames, skipped, min(stream.full_scale for stream in streams))
-
-
-def _format(stream: Stream) -> str:
-    return f"{stream.rate_hz} Hz and {stream.channels} channel{'' if stream.channels == 1 else 's'}"
+    blocks = _skipped(chain.from_iterable(stream.blocks for stream in streams), round(start_s * first.rate_hz))
+    return Stream(first.rate_hz, first.channels, frames, blocks, min(stream.full_scale for stream in streams))
 
 
 def _skipped(blocks: Iterator[Block], skip: int) -> Iterator[Block]:
@@ -150,30 +153,25 @@ def _skipped(blocks: Iterator[Block], skip: int) -> Iterator[Block]:
             yield kept
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    label: str
-    suffix: str
-    raw: RawFormat | None
-    start_s: float
-    head: bytes = b""
-
-
-def _opened(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
-    label, head, suffix = source.label, source.head, source.suffix
+def _of_segment(stack: ExitStack, whole: BinaryIO, segment: FileSegment, source: _Source) -> Stream:
+    """Open one of the recordings in a file."""
+    label = source.label
+    if segment.loss is not None:
+        raise CorpusError(f"{label}: {segment.loss}, of which only one would be read; save each as its own file.")
+    content = cast("BinaryIO", SegmentFile(whole, segment))
+    head = content.read(HEAD_BYTES)
+    content.seek(0)
+    if not head:
+        raise CorpusError(f"{label}: is empty; restore it.")
+    if segment.missing is not None:
+        raise CorpusError(
+            f"{label}: is truncated or damaged: {segment.missing}; restore it, or save the rest as a new file."
+        )
+    if source.suffix in _HEADERLESS_SUFFIXES:
+        return _headerless(stack, content, source, head)
     av_format = _av_format(head)
     if head.startswith(b"NIST_1A"):
         _check_nist(head, label)
-    if suffix == ".gsm" and head[0] >> 4 == _GSM_MAGIC:
-        return _gsm(stack, content, source)
-    if suffix == ".g722" or suffix in RAW_SUFFIXES:
-        if head.startswith(_SNDFILE_HEADS) or av_format not in (None, "aac"):
-            raise CorpusError(f"{label}: is named {suffix} but has the header of another format; rename it.")
-        if suffix == ".g722":
-            return _through_av(stack, content, source, "g722")
-        if source.raw is None:
-            raise CorpusError(f"{label}: has no header; give its format with --raw-format, as in s16le:16000:1.")
-        return _through_sndfile(stack, content, source, source.raw)
     # libsndfile cannot seek in a FLAC file that does not state its length.
     is_open_flac = head.startswith(b"fLaC") and not (int.from_bytes(head[21:26], "big") & 0xF_FFFF_FFFF)
     if (head.startswith(_SNDFILE_HEADS) or _is_mpeg(head)) and not is_open_flac:
@@ -186,6 +184,20 @@ def _opened(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
     if av_format is None:
         raise CorpusError(f"{label}: is not audio in a supported format; convert it to WAV or FLAC.")
     return _through_av(stack, content, source, av_format)
+
+
+def _headerless(stack: ExitStack, content: BinaryIO, source: _Source, head: bytes) -> Stream:
+    """Open a recording that has no header, by its suffix."""
+    label, suffix = source.label, source.suffix
+    if suffix == ".gsm":
+        return _gsm(stack, content, source)
+    if head.startswith(_SNDFILE_HEADS) or _av_format(head) not in (None, "aac"):
+        raise CorpusError(f"{label}: is named {suffix} but has the header of another format; rename it.")
+    if suffix == ".g722":
+        return _through_av(stack, content, source, "g722")
+    if source.raw is None:
+        raise CorpusError(f"{label}: has no header; give its format with --raw-format, as in s16le:16000:1.")
+    return _through_sndfile(stack, content, source, source.raw)
 
 
 def _check_nist(head: bytes, label: str) -> None:
@@ -223,19 +235,11 @@ def _av_format(head: bytes) -> str | None:
 
 
 def _through_sndfile(stack: ExitStack, content: BinaryIO, source: _Source, raw: RawFormat | None) -> Stream:
-    if raw is None:
-        sound = stack.enter_context(soundfile.SoundFile(content))
-    else:
-        sound = stack.enter_context(
-            soundfile.SoundFile(
-                content,
-                samplerate=raw.rate_hz,
-                channels=raw.channels,
-                format="RAW",
-                subtype=raw.subtype,
-                endian=raw.endian,
-            )
-        )
+    options: dict[str, Any] = {}
+    if raw is not None:
+        options = {"samplerate": raw.rate_hz, "channels": raw.channels, "format": "RAW"}
+        options |= {"subtype": raw.subtype, "endian": raw.endian}
+    sound = stack.enter_context(soundfile.SoundFile(content, **options))
     first = min(round(source.start_s * sound.samplerate), sound.frames)
     blocks = _checked_blocks(_sndfile_blocks(sound, first, source.label), source.label)
     frames = sound.frames if sound.frames < _MOST_FRAMES else None
@@ -289,15 +293,6 @@ def _av_blocks(container: InputContainer, skip: int) -> Iterator[Block]:
     yield from _skipped(decoded, skip)
 
 
-def _check_limits(stream: Stream, label: str) -> None:
-    if not MIN_RATE_HZ <= stream.rate_hz <= MAX_RATE_HZ:
-        raise CorpusError(
-            f"{label}: has a rate of {stream.rate_hz} Hz; convert it to {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz."
-        )
-    if not 1 <= stream.channels <= MAX_CHANNELS:
-        raise CorpusError(f"{label}: has {stream.channels} channels; convert it to at most {MAX_CHANNELS}.")
-
-
 def _checked_blocks(blocks: Iterator[Block], label: str) -> Iterator[Block]:
     with _as_corpus_errors(label):
         for block in blocks:
@@ -312,9 +307,6 @@ def _checked_blocks(blocks: Iterator[Block], label: str) -> Iterator[Block]:
 def _as_corpus_errors(label: str) -> Generator[None]:
     try:
         yield
-    except soundfile.LibsndfileError as error:
-        reason = error.error_string.rstrip(". ")
-        raise CorpusError(f"{label}: cannot be decoded ({reason}); convert it to WAV or FLAC.") from error
-    except (av.error.FFmpegError, OSError, EOFError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CorpusError(f"{label}: cannot be decoded ({reason}); convert it to WAV or FLAC.") from error
+    except (soundfile.LibsndfileError, av.error.FFmpegError, OSError, EOFError, ValueError) as error:
+        reason = getattr(error, "error_string", None) or getattr(error, "strerror", None) or str(error)
+        raise CorpusError(f"{label}: cannot be decoded ({reason.rstrip('. ')}); convert it to WAV or FLAC.") from error

@@ -1,21 +1,27 @@
-"""The items that an import finds in a source, and the settings of the import."""
+"""What an import finds in a source, and its settings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Any, Literal
 
-from corpora.manifest.errors import CorpusError
 from corpora.manifest.manifest import CorpusKind, Edges
-
-if TYPE_CHECKING:
-    from corpora.sources.importing.tree import SourceTree
 
 Channel = int | Literal["mix"] | None  # None: the only channel
 Loudness = Literal["asl", "bs1770", "none"]
 
 LEVELS: dict[Loudness, float] = {"asl": -26.0, "bs1770": -23.0, "none": 0.0}
 DEFAULT_MAX_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a list: where it is, its columns, and the folder that its file name is relative to."""
+
+    where: str
+    row: Mapping[str, Any] | None  # None: it is not an object
+    below: str = ""
+    transforms: tuple["Transform", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +82,7 @@ class Fault:
     conversation: str | None = None
 
 
-Found = Iterator[Item | Fault | Skipped]
-Row = TypeVar("Row")
-
-
-def each(rows: Iterable[tuple[str, Row]], make: Callable[[Row], Item]) -> Found:
-    """Make an item from every row, or a fault that begins with the location of the row."""
-    for where, row in rows:
-        try:
-            yield make(row)
-        except CorpusError as error:
-            yield Fault(f"{where}: {error}")
+Found = Iterator[Line | Item | Fault | Skipped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +116,3 @@ class Settings:
     caller_channel: int | None = None
     pause_s: float = 0.7
     min_s: float = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A layout of recordings, with functions to detect it and to find its items."""
-
-    name: str
-    fits: Callable[["SourceTree"], bool]
-    items: Callable[["SourceTree", Settings], Found]
-    license: str | None = None  # if the publisher's is known
-    consent: str | None = None

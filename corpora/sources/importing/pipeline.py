@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,10 +27,11 @@ from corpora.manifest.conversations import (
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.manifest.locking import corpus_lock
 from corpora.manifest.manifest import DEFAULT_EDGES, CorpusKind, Edges, Utterance, read_manifest, write_manifest
-from corpora.sources.importing.clipping import ClipJob, make_clips, source_of
-from corpora.sources.importing.items import Fault, Item, Layout, Settings
-from corpora.sources.importing.tree import MAX_FILES, SourceTree, is_audio, open_tree, printable
-from corpora.sources.importing.unpacking import is_archive, unpack
+from corpora.sources.archives import MAX_FILES, SUFFIXES, unpack
+from corpora.sources.importing.clip_processes import ClipJob, make_clips, source_of
+from corpora.sources.importing.items import Fault, Item, Settings
+from corpora.sources.importing.layouts import Layout
+from corpora.sources.importing.tree import SourceTree, has_suffix, is_audio, open_tree, printable
 
 _CHECKPOINT = 64
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
@@ -58,7 +59,7 @@ class Outcome:
 @contextmanager
 def opened_source(source: Path, scratch_in: Path) -> Generator[SourceTree]:
     """Open a folder or file, or an archive, which is unpacked temporarily. Raises CorpusError."""
-    if not (source.is_file() and is_archive(source)):
+    if not (source.is_file() and has_suffix(source, *SUFFIXES)):
         yield open_tree(source)
         return
     with _scratch(scratch_in, f".{source.name}.unpacked-") as scratch:
@@ -86,25 +87,28 @@ def import_corpus(
     """
     settings = replace(settings, label=printable(settings.label))
     items, bad, skipped = _collect(tree, layout, settings, progress)
+    faults = [fault.text for fault in bad]
     try:
         with _existing_corpus(into, settings, waiting) if append else _new_corpus(into, settings) as corpus:
-            state = _Import(corpus, settings, append, [fault.text for fault in bad])
-            state.clips(items, processes, progress)
-            state.add_conversations(items, {fault.conversation for fault in bad})
+            before = len(corpus.utterances)
+            ids = _add_clips(corpus, items, settings, faults, processes=processes, append=append, progress=progress)
+            _add_conversations(corpus, zip(items, ids, strict=True), {fault.conversation for fault in bad}, faults)
             if append:
                 corpus.write()
-            if state.faults and not skip_bad:
+            if faults and not skip_bad:
                 kept = "the valid recordings were kept." if append else "nothing was written."
-                raise SourceError(settings.label, state.faults, kept)
+                raise SourceError(settings.label, faults, kept)
             if not corpus.utterances:
-                raise CorpusError(_nothing_to_import(settings, layout, state.faults))
+                reason = f" The first fault: {faults[0]}" if faults else ""
+                raise CorpusError(f"{settings.label}: contains nothing that can be imported as {layout.name}.{reason}")
             corpus.write()
+            imported = tuple(corpus.utterances[before:])
             return Outcome(
                 folder=into,
                 format=layout.name,
-                imported=tuple(state.imported),
-                already=state.already,
-                faults=tuple(state.faults),
+                imported=imported,
+                already=sum(name is not None for name in ids) - len(imported),
+                faults=tuple(faults),
                 conversations=len(corpus.conversations),
                 edges=corpus.edges,
                 skipped=tuple(skipped),
@@ -112,11 +116,6 @@ def import_corpus(
     except OSError as error:
         reason = error.strerror or str(error)
         raise CorpusError(f"{into}: cannot be written ({reason}); check space and permissions.") from error
-
-
-def _nothing_to_import(settings: Settings, layout: Layout, faults: Sequence[str]) -> str:
-    reason = f" The first fault: {faults[0]}" if faults else ""
-    return f"{settings.label}: contains nothing that can be imported as {layout.name}.{reason}"
 
 
 def _collect(
@@ -192,71 +191,70 @@ class _Corpus:
                 write_conversations(self.folder, self.conversations)
 
 
-@dataclass(slots=True)
-class _Import:
-    """The state of an import."""
-
-    corpus: _Corpus
-    settings: Settings
-    append: bool
-    faults: list[str]
-    imported: list[Utterance] = field(default_factory=list[Utterance])
-    already: int = 0
-    ids: list[str | None] = field(default_factory=list[str | None])  # the ids of the items in order; None: not imported
-
-    def clips(self, items: Sequence[Item], processes: int, progress: Progress) -> None:
-        """Make the clips of the items that are not in the corpus yet."""
-        known = {utterance.source: utterance.id for utterance in self.corpus.utterances}
-        taken = {Path(utterance.path).stem.casefold() for utterance in self.corpus.utterances}
-        taken |= {utterance.id.casefold() for utterance in self.corpus.utterances}
-        self.ids = [known.get(source_of(item, self.settings)) for item in items]
-        self.already = sum(name is not None for name in self.ids)
-        missing = [place for place, name in enumerate(self.ids) if name is None]
-        jobs = [ClipJob(_free_id(items[n].name, taken), items[n], self.corpus.folder, self.settings) for n in missing]
-        progress(0, len(jobs))
-        unsaved = 0
-        # Close the generator immediately on errors, so that no process writes to the folder while it is removed.
-        with closing(make_clips(jobs, min(processes, len(jobs)))) as clips:
-            for count, (place, (job, result)) in enumerate(zip(missing, clips, strict=True), start=1):
-                progress(count, len(jobs))
-                if isinstance(result, str):
-                    self.faults.append(result)
-                    continue
-                self.ids[place] = job.id
-                self.imported.append(result)
-                self.corpus.utterances.append(result)
-                unsaved += 1
-                # The whole manifest is rewritten each time, so a larger one is written less often.
-                if self.append and unsaved >= max(_CHECKPOINT, len(self.corpus.utterances) // 10):
-                    self.corpus.write()
-                    unsaved = 0
-
-    def add_conversations(self, items: Sequence[Item], incomplete: Set[str | None]) -> None:
-        """Add the conversations of the items; those with missing utterances are left out."""
-        turns: dict[str, list[ConversationTurn | None]] = {}
-        for item, name in zip(items, self.ids, strict=True):
-            if (place := item.place) is not None:
-                turn = ConversationTurn(name or "", place.think_s, place.intent, place.barge_in_after_s)
-                turns.setdefault(place.conversation, []).append(turn if name else None)
-        ids = {utterance.id for utterance in self.corpus.utterances}
-        found = {conversation.id: conversation for conversation in self.corpus.conversations}
-        taken = {name.casefold() for name in found}
-        # A conversation that begins with the same utterance as an existing one is that one, imported again.
-        existing = {conversation.turns[0].utterance: name for name, conversation in found.items()}
-        for name, found_turns in turns.items():
-            whole = tuple(turn for turn in found_turns if turn is not None)
-            if len(whole) < len(found_turns) or name in incomplete:
-                self.faults.append(
-                    f"The conversation {name!r} is left out because some of its utterances cannot be imported; "
-                    "correct them."
-                )
+def _add_clips(
+    corpus: _Corpus,
+    items: Sequence[Item],
+    settings: Settings,
+    faults: list[str],
+    *,
+    processes: int,
+    append: bool,
+    progress: Progress,
+) -> list[str | None]:
+    """Make the clips of the items that are not in the corpus yet; returns the ids of all items, None without a clip."""
+    known = {utterance.source: utterance.id for utterance in corpus.utterances}
+    taken = {Path(utterance.path).stem.casefold() for utterance in corpus.utterances}
+    taken |= {utterance.id.casefold() for utterance in corpus.utterances}
+    ids = [known.get(source_of(item, settings)) for item in items]
+    missing = [place for place, name in enumerate(ids) if name is None]
+    jobs = [ClipJob(_free_id(items[n].name, taken), items[n], corpus.folder, settings) for n in missing]
+    progress(0, len(jobs))
+    unsaved = 0
+    # Close the generator immediately on errors, so that no process writes to the folder while it is removed.
+    with closing(make_clips(jobs, min(processes, len(jobs)))) as clips:
+        for count, (place, (job, result)) in enumerate(zip(missing, clips, strict=True), start=1):
+            progress(count, len(jobs))
+            if isinstance(result, str):
+                faults.append(result)
                 continue
-            conversation = ScriptedConversation(existing.get(whole[0].utterance) or _free_id(name, taken), whole)
-            conversation_faults = find_conversation_faults(conversation, ids)
-            self.faults += [f"The conversation {name!r}: {fault}" for fault in conversation_faults]
-            if not conversation_faults:
-                found[conversation.id] = conversation
-        self.corpus.conversations = list(found.values())
+            ids[place] = job.id
+            corpus.utterances.append(result)
+            unsaved += 1
+            # The whole manifest is rewritten each time, so a larger one is written less often.
+            if append and unsaved >= max(_CHECKPOINT, len(corpus.utterances) // 10):
+                corpus.write()
+                unsaved = 0
+    return ids
+
+
+def _add_conversations(
+    corpus: _Corpus, named: Iterable[tuple[Item, str | None]], incomplete: Set[str | None], faults: list[str]
+) -> None:
+    """Add the conversations of items with their ids; those with missing utterances are left out."""
+    turns: dict[str, list[ConversationTurn | None]] = {}
+    for item, name in named:
+        if (place := item.place) is not None:
+            turn = ConversationTurn(name or "", place.think_s, place.intent, place.barge_in_after_s)
+            turns.setdefault(place.conversation, []).append(turn if name else None)
+    ids = {utterance.id for utterance in corpus.utterances}
+    found = {conversation.id: conversation for conversation in corpus.conversations}
+    taken = {name.casefold() for name in found}
+    # A conversation that begins with the same utterance as an existing one is that one, imported again.
+    existing = {conversation.turns[0].utterance: name for name, conversation in found.items()}
+    for name, found_turns in turns.items():
+        whole = tuple(turn for turn in found_turns if turn is not None)
+        if len(whole) < len(found_turns) or name in incomplete:
+            faults.append(
+                f"The conversation {name!r} is left out because some of its utterances cannot be imported; "
+                "correct them."
+            )
+            continue
+        conversation = ScriptedConversation(existing.get(whole[0].utterance) or _free_id(name, taken), whole)
+        conversation_faults = find_conversation_faults(conversation, ids)
+        faults += [f"The conversation {name!r}: {fault}" for fault in conversation_faults]
+        if not conversation_faults:
+            found[conversation.id] = conversation
+    corpus.conversations = list(found.values())
 
 
 def _free_id(name: str, taken: set[str]) -> str:
@@ -290,27 +288,24 @@ def _existing_corpus(into: Path, settings: Settings, waiting: Callable[[], None]
     """An existing corpus, locked against changes by other processes."""
     into.mkdir(parents=True, exist_ok=True)
     with corpus_lock(into, waiting):
-        yield _open_existing(into, settings)
-
-
-def _open_existing(into: Path, settings: Settings) -> _Corpus:
-    # Clips without a manifest remain of an import that was killed before it wrote the manifest.
-    if {entry.name for entry in into.iterdir()} <= {"clips"}:
+        if (into / "clips").is_symlink():
+            raise CorpusError(f"{into / 'clips'}: is a symbolic link; replace it with the folder of clips.")
+        # Clips without a manifest remain of an import that was killed before it wrote the manifest.
+        is_new = {entry.name for entry in into.iterdir()} <= {"clips"}
+        corpus = _Corpus(into, _free_id(into.name, set()), settings.kind, settings.edges or DEFAULT_EDGES)
+        if not is_new:
+            manifest = read_manifest(into)
+            corpus = _Corpus(into, manifest.name, manifest.kind, manifest.edges, list(manifest.utterances))
+            corpus.conversations += read_conversations(into, {utterance.id for utterance in manifest.utterances})
+        if corpus.kind != settings.kind:
+            raise CorpusError(f"{into}: is a corpus of {corpus.kind} speech; import this into another corpus.")
+        if settings.edges not in (None, corpus.edges):
+            raise CorpusError(
+                f"{into}: is a corpus with {corpus.edges} edges; omit --edges to keep them, or change those of the "
+                f"whole corpus first: voiceprobe corpus edges {into} {settings.edges}"
+            )
         (into / "clips").mkdir(exist_ok=True)
-        return _Corpus(into, _free_id(into.name, set()), settings.kind, settings.edges or DEFAULT_EDGES)
-    manifest = read_manifest(into)
-    if manifest.kind != settings.kind:
-        raise CorpusError(f"{into}: is a corpus of {manifest.kind} speech; import this into another corpus.")
-    if settings.edges is not None and manifest.edges != settings.edges:
-        raise CorpusError(
-            f"{into}: is a corpus with {manifest.edges} edges; omit --edges to keep them, or change those of the whole "
-            f"corpus first: voiceprobe corpus edges {into} {settings.edges}"
-        )
-    conversations = read_conversations(into, {utterance.id for utterance in manifest.utterances})
-    if (into / "clips").is_symlink():
-        raise CorpusError(f"{into / 'clips'}: is a symbolic link; replace it with the folder of clips.")
-    (into / "clips").mkdir(exist_ok=True)
-    return _Corpus(into, manifest.name, manifest.kind, manifest.edges, list(manifest.utterances), list(conversations))
+        yield corpus
 
 
 @contextmanager

@@ -6,8 +6,7 @@ transcript next to the recording (same name, .json, .tsv or .csv, with start and
 channel).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 from corpora.manifest.conversations import MAX_PAUSE_S
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.decoding import open_stream
-from corpora.sources.importing.items import Fault, Found, Item, Layout, Place, Settings
-from corpora.sources.importing.transcripts import number, read_objects, read_table, string
-from corpora.sources.importing.tree import SourceTree, beside, is_audio
+from corpora.sources.importing.items import Fault, Item, Place, Settings
+from corpora.sources.importing.tables import number, read_objects, read_table, string
+from corpora.sources.importing.tree import SourceTree, beside, has_suffix, is_audio
 
 STEP_S = 0.010
 
@@ -80,19 +79,10 @@ def joined(runs: Runs, pause_steps: int) -> Runs:
 
 _EDGE_S = 0.2  # silence kept around an utterance, if the pause is long enough
 _LONGEST_CALL_S = 6 * 3600
-_TABLES = (".tsv", ".csv")
 
 
-@dataclass(frozen=True, slots=True)
-class _TranscriptLine:
-    """A line of a transcript."""
-
-    start_s: float
-    end_s: float
-    text: str
-
-
-def _items(tree: SourceTree, settings: Settings) -> Found:
+def find_calls(tree: SourceTree, settings: Settings) -> Iterator[Item | Fault]:
+    """Yield the utterances of the caller in every recorded call of a source. Raises CorpusError without a channel."""
     if settings.caller_channel is None:
         raise CorpusError("The caller's channel is unknown; choose it with --caller-channel left or right.")
     named = [tree.file] if tree.file is not None else [path for path in tree.walk() if is_audio(path)]
@@ -104,7 +94,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
             yield Fault(str(error))
 
 
-def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> list[Item | Fault]:
+def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> Iterator[Item | Fault]:
     audio = tree.find(shown)
     levels = _levels(audio, shown, settings, caller)
     others = np.max(np.delete(levels, caller, axis=1), axis=1)
@@ -117,32 +107,28 @@ def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> list
         )
     replies = joined(speech_steps(others, levels[:, caller]), pause_steps)
     transcript = _transcript(tree, audio, caller)
-    name = str(Path(shown).with_suffix(""))
-    found: list[Item | Fault] = []
+    name, slack_s = str(Path(shown).with_suffix("")), settings.pause_s / 2
     for position, (first, end) in enumerate(utterances):
+        begins_s, ends_s = first * STEP_S, end * STEP_S
         start_s, end_s = _edges(utterances, position, len(levels))
         if end_s - start_s > settings.max_s:
-            found.append(
-                Fault(
-                    f"{shown}: the caller speaks from {first * STEP_S:.1f} to {end * STEP_S:.1f} s without a pause of "
-                    f"{settings.pause_s:g} s; lower --pause or raise --max-seconds.",
-                    name,
-                )
+            yield Fault(
+                f"{shown}: the caller speaks from {begins_s:.1f} to {ends_s:.1f} s without a pause of "
+                f"{settings.pause_s:g} s; lower --pause or raise --max-seconds.",
+                name,
             )
             continue
-        found.append(
-            Item(
-                name=f"{name}-{position + 1:03d}",
-                audio=audio,
-                shown=shown,
-                text=_text_between(transcript, first * STEP_S, end * STEP_S, settings.pause_s),
-                start_s=start_s,
-                end_s=end_s,
-                channel=caller,
-                place=_place(name, utterances, replies, position),
-            )
+        said = [text for middle_s, text in transcript if begins_s - slack_s <= middle_s <= ends_s + slack_s]
+        yield Item(
+            name=f"{name}-{position + 1:03d}",
+            audio=audio,
+            shown=shown,
+            text=" ".join(said) or None,
+            start_s=start_s,
+            end_s=end_s,
+            channel=caller,
+            place=_place(name, utterances, replies, position),
         )
-    return found
 
 
 def _levels(audio: Path, shown: str, settings: Settings, caller: int) -> Levels:
@@ -152,15 +138,12 @@ def _levels(audio: Path, shown: str, settings: Settings, caller: int) -> Levels:
                 f"{shown}: has {stream.channels} channel{'s' * (stream.channels != 1)}, "
                 f"so it has no channel {caller} for the caller; use --format folder or another channel."
             )
-        if (stream.frames or 0) > _LONGEST_CALL_S * stream.rate_hz:
-            raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")
-        frames_read = 0
 
-        def bounded():
-            nonlocal frames_read
+        def bounded() -> Iterator[NDArray[np.float32]]:
+            frames = 0
             for block in stream.blocks:
-                frames_read += len(block)
-                if frames_read > _LONGEST_CALL_S * stream.rate_hz:
+                frames += len(block)
+                if max(frames, stream.frames or 0) > _LONGEST_CALL_S * stream.rate_hz:
                     raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")
                 yield block
 
@@ -195,16 +178,26 @@ def _seconds(steps: int) -> float:
     return round(min(steps * STEP_S, MAX_PAUSE_S), 3)
 
 
-def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[_TranscriptLine]:
-    for suffix in (".json", *_TABLES):
-        file = beside(audio, suffix)
-        if not file.is_symlink() and not file.is_file():
-            continue
-        shown = tree.shown(file)
-        file = tree.find(shown)
-        rows = read_table(file, shown) if suffix in _TABLES else _segments(file, shown)
-        return [segment for line, row in rows for segment in _parse_line(row, f"{shown}:{line}", caller)]
-    return []
+def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[tuple[float, str]]:
+    """The middle in seconds and the text of each line of the caller in the transcript next to a recording."""
+    files = (beside(audio, suffix) for suffix in (".json", ".tsv", ".csv"))
+    found = next((file for file in files if file.is_symlink() or file.is_file()), None)
+    if found is None:
+        return []
+    shown = tree.shown(found)
+    file, lines = tree.find(shown), list[tuple[float, str]]()
+    for line, row in _segments(file, shown) if has_suffix(file, ".json") else read_table(file, shown):
+        try:
+            start_s, end_s = number(row, "start_s", "start"), number(row, "end_s", "end")
+            channel = number(row, "channel")
+        except CorpusError as error:
+            raise CorpusError(f"{shown}:{line}: {error}") from error
+        if start_s is None or end_s is None:
+            raise CorpusError(f"{shown}:{line}: has no start and end in seconds; add them.")
+        text = string(row, "text", "transcript")
+        if text is not None and channel in (None, float(caller)):
+            lines.append(((start_s + end_s) / 2, text))
+    return lines
 
 
 def _segments(file: Path, shown: str) -> list[tuple[int, Mapping[str, Any]]]:
@@ -214,33 +207,3 @@ def _segments(file: Path, shown: str) -> list[tuple[int, Mapping[str, Any]]]:
         inner = cast("list[object]", rows[0][1]["segments"])
         return [(place, cast("Mapping[str, Any]", row)) for place, row in enumerate(inner, 1) if isinstance(row, dict)]
     return list(rows)
-
-
-def _parse_line(row: Mapping[str, Any], where: str, caller: int) -> list[_TranscriptLine]:
-    try:
-        start_s, end_s = number(row, "start_s", "start"), number(row, "end_s", "end")
-        channel = number(row, "channel")
-    except CorpusError as error:
-        raise CorpusError(f"{where}: {error}") from error
-    if start_s is None or end_s is None:
-        raise CorpusError(f"{where}: has no start and end in seconds; add them.")
-    text = string(row, "text", "transcript")
-    return [_TranscriptLine(start_s, end_s, text)] if text is not None and channel in (None, float(caller)) else []
-
-
-def _text_between(transcript: list[_TranscriptLine], start_s: float, end_s: float, pause_s: float) -> str | None:
-    """The text of a transcript between two times: the lines whose middle is there, with half a pause of tolerance."""
-    slack_s = pause_s / 2
-    inside = [
-        segment
-        for segment in transcript
-        if start_s - slack_s <= (segment.start_s + segment.end_s) / 2 <= end_s + slack_s
-    ]
-    return " ".join(segment.text for segment in inside) or None
-
-
-def _fits(tree: SourceTree) -> bool:
-    return False
-
-
-STEREO_CALLS = Layout("stereo-calls", _fits, _items)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
 from corpora.manifest.errors import CorpusError
+from corpora.sources.archives import MAX_FILES
 
 AUDIO_SUFFIXES = frozenset(
     (
@@ -16,7 +17,6 @@ AUDIO_SUFFIXES = frozenset(
         *(".raw", ".pcm", ".sw", ".ulaw", ".alaw", ".gsm", ".sph", ".nist"),
     )
 )
-MAX_FILES = 500_000
 _MAX_DEPTH = 32
 
 
@@ -40,7 +40,7 @@ class SourceTree:
         if not name.strip() or "\x00" in name or len(name) > 4_096:
             raise CorpusError(f"{name[:100]!r}: is not a file name; correct it.")
         base = self.root.resolve()
-        path = Path(os.path.normpath(self.root.joinpath(*below, *_parts(name))))
+        path = Path(os.path.normpath(self.root.joinpath(*below, *PurePosixPath(name.replace("\\", "/")).parts)))
         try:
             real = path.resolve()
             if not path.is_relative_to(self.root):
@@ -77,10 +77,6 @@ class SourceTree:
                     if count > MAX_FILES:
                         raise CorpusError(f"{self.root}: contains more than {MAX_FILES} files; import a part of it.")
                     yield here / name
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    return PurePosixPath(name.replace("\\", "/")).parts
 
 
 def printable(name: str) -> str:

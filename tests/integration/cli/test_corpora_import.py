@@ -39,7 +39,7 @@ print((after - before) * 1024, result.splitlines()[0])
 KILLED_IMPORT = """
 import os, signal, sys
 from pathlib import Path
-from corpora.sources.importing.formats import LAYOUTS
+from corpora.sources.importing.layouts import LAYOUTS
 from corpora.sources.importing.items import Settings
 from corpora.sources.importing.pipeline import import_corpus
 from corpora.sources.importing.tree import open_tree

@@ -91,6 +91,13 @@ def workshop(tmp_path: Path) -> Workshop:
 
 
 @pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """An empty folder of recordings to import."""
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+@pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for installed corpora."""
     monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))

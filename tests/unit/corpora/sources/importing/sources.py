@@ -6,13 +6,15 @@ from typing import Any
 
 import av
 import numpy as np
+import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from corpora.manifest.errors import SourceError
 from corpora.manifest.library import BUNDLED, Corpus, available, open_corpus
 from corpora.manifest.manifest import read_manifest
-from corpora.sources.importing.formats import layout_of
 from corpora.sources.importing.items import Settings
+from corpora.sources.importing.layouts import layout_of
 from corpora.sources.importing.pipeline import Outcome, import_corpus, opened_source
 
 RATE_HZ = 16_000
@@ -78,6 +80,15 @@ def import_source(
     with opened_source(source, into.parent) as tree:
         layout = layout_of(tree, form, settings.caller_channel is not None)
         return import_corpus(tree, layout, into, settings, skip_bad=skip_bad, append=append)
+
+
+def faults_of(source: Path, **changes: Any) -> tuple[str, ...]:
+    """Import a source that cannot be imported, and into which nothing is written; returns its faults."""
+    with pytest.raises(SourceError) as caught:
+        import_source(source, source.parent / "out", **changes)
+    assert not (source.parent / "out").exists()
+    assert not any("\n" in fault for fault in caught.value.faults)
+    return caught.value.faults
 
 
 def opened(outcome: Outcome) -> Corpus:

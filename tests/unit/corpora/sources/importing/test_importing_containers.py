@@ -14,17 +14,10 @@ import pytest
 import soundfile
 
 from corpora.annotation.lint import diagnostics
-from corpora.manifest.errors import SourceError
 from corpora.sources.importing.pipeline import Outcome
-from tests.unit.corpora.sources.importing.sources import RATE_HZ, Samples, import_source, put, speech
+from tests.unit.corpora.sources.importing.sources import RATE_HZ, Samples, faults_of, import_source, put, speech
 
 FIRST, SECOND = 0, 1
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    return tmp_path / "in"
 
 
 def encoded(folder: Path, suffix: str, number: int) -> bytes:
@@ -42,9 +35,7 @@ def imported(source: Path, name: str, content: bytes) -> tuple[Outcome, Samples]
 
 def refused(source: Path, name: str, content: bytes) -> str:
     (source / name).write_bytes(content)
-    with pytest.raises(SourceError) as caught:
-        import_source(source, source.parent / "out")
-    return caught.value.faults[0]
+    return faults_of(source)[0]
 
 
 def lossless(number: int) -> Samples:

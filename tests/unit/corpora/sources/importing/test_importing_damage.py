@@ -8,21 +8,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from corpora.manifest.errors import SourceError
-from tests.unit.corpora.sources.importing.sources import RATE_HZ, Samples, import_source, opened, put, speech, texts
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    return tmp_path / "in"
-
-
-def faults(source: Path, **changes: Any) -> tuple[str, ...]:
-    with pytest.raises(SourceError) as caught:
-        import_source(source, source.parent / "out", **changes)
-    assert not (source.parent / "out").exists()
-    return caught.value.faults
+from tests.unit.corpora.sources.importing.sources import (
+    RATE_HZ,
+    Samples,
+    faults_of,
+    import_source,
+    opened,
+    put,
+    speech,
+    texts,
+)
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus", "ogg", "flac", "m4a", "aiff"])
@@ -32,7 +27,7 @@ def test_a_truncated_recording_is_a_fault_with_its_name(source: Path, kind: str,
     file = put(source / f"part.{kind}", speech(0), text="half of it")
     whole = file.read_bytes()
     file.write_bytes(whole[: round(len(whole) * kept)])
-    (sentence,) = faults(source)
+    (sentence,) = faults_of(source)
     assert sentence.startswith((f"part.{kind}: is truncated", f"part.{kind}: cannot be decoded"))
     outcome = import_source(source, source.parent / "out", skip_bad=True)
     assert texts(outcome) == {"whole": "all of it"}
@@ -55,7 +50,7 @@ def test_gsm_without_a_header_is_read(source: Path) -> None:
 def test_gsm_that_ends_inside_a_frame_is_a_fault(source: Path) -> None:
     soundfile.write(source / "a.gsm", speech(0)[::2], 8_000, format="RAW", subtype="GSM610")
     (source / "a.gsm").write_bytes((source / "a.gsm").read_bytes()[:-5])
-    assert faults(source) == ("a.gsm: is truncated or damaged: 28 bytes follow its last whole frame; restore it.",)
+    assert faults_of(source) == ("a.gsm: is truncated or damaged: 28 bytes follow its last whole frame; restore it.",)
 
 
 def test_a_wav_with_the_suffix_of_gsm_is_read_as_wav(source: Path) -> None:
@@ -93,7 +88,7 @@ def test_compressed_or_truncated_nist_sphere_is_a_fault(source: Path) -> None:
     pcm = np.rint(speech(0) * 32_767).astype("<i2").tobytes()
     (source / "a.sph").write_bytes(sphere("pcm,embedded-shorten-v2.00", len(pcm) // 2, pcm[:9_000]))
     (source / "b.sph").write_bytes(sphere("pcm", len(pcm) // 2, pcm[:9_000]))
-    compressed, cut = faults(source)
+    compressed, cut = faults_of(source)
     assert compressed == (
         "a.sph: is NIST SPHERE compressed as 'pcm,embedded-shorten-v2.00', which is not supported; convert it with "
         "sph2pipe -f wav."
@@ -190,19 +185,15 @@ def test_the_same_audio_at_two_speeds_is_two_utterances_when_appended(source: Pa
         (transform("Speed", factor=0), "the transform Speed of its recording has the factor 0; it must be"),
         (transform("Speed", factor="1.1"), "the transform Speed of its recording has the factor '1.1'; it must be"),
         (transform("Resample", target_sampling_rate=-1), "Resample of its recording has the target_sampling_rate -1"),
+        (None, "the transforms of its recording are not a list; correct them."),
     ],
 )
 def test_an_unsupported_transform_is_reported(source: Path, last_transform: Any, expected: str) -> None:
     put(source / "a.wav", chirp(2.0))
-    cuts(source, cut("u", 0.0, 1.0, transform("Volume", factor=2.0), last_transform))
-    (sentence,) = faults(source)
+    row = cut("u", 0.0, 1.0, transform("Volume", factor=2.0), last_transform)
+    if last_transform is None:
+        row["recording"]["transforms"] = {"name": "Speed"}
+    cuts(source, row)
+    (sentence,) = faults_of(source)
     assert sentence.startswith(("cuts.jsonl:1: its recording", "cuts.jsonl:1: the transform"))
     assert expected in sentence
-
-
-def test_transforms_that_are_not_a_list_are_a_fault(source: Path) -> None:
-    put(source / "a.wav", chirp(2.0))
-    row = cut("u", 0.0, 1.0)
-    row["recording"]["transforms"] = {"name": "Speed"}
-    cuts(source, row)
-    assert faults(source) == ("cuts.jsonl:1: the transforms of its recording are not a list; correct them.",)

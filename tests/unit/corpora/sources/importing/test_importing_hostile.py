@@ -8,12 +8,13 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.sources.importing.decoding import parse_raw_format
@@ -65,37 +66,41 @@ def ten_hours(file: Path) -> Path:
     return file
 
 
-def test_ten_hours_are_too_long(source: Path) -> None:
-    ten_hours(source / "long.wav")
-    assert fault(source).startswith("long.wav: lasts 36000.0 s and exceeds the maximum of 120 s")
+def with_value(value: float) -> NDArray[np.float64]:
+    return np.concatenate((speech(), [value], speech()))
 
 
-def test_one_sample_is_too_short(source: Path) -> None:
-    put(source / "one.wav", np.array([0.5]))
-    assert "too short" in fault(source) or "shorter than 10 ms" in fault(source)
+PROGRAM = b"\x7fELF" + bytes(4_000)
+NO_AUDIO = "is not audio in a supported format"
 
 
-def test_no_sample_at_all(source: Path) -> None:
-    put(source / "none.wav", np.zeros(0))
-    assert fault(source).startswith("none.wav: contains no samples")
-
-
-def test_an_empty_file(source: Path) -> None:
-    (source / "empty.mp3").touch()
-    assert fault(source) == "empty.mp3: is empty; restore it."
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_samples_that_are_not_numbers(source: Path, value: float) -> None:
-    samples = speech().copy()
-    samples[9_000] = value
-    soundfile.write(source / "nan.wav", samples, RATE_HZ, subtype="FLOAT")
-    assert fault(source).startswith("nan.wav: contains samples that are not numbers")
-
-
-def test_digital_silence(source: Path) -> None:
-    put(source / "still.wav", np.zeros(RATE_HZ))
-    assert fault(source).startswith("still.wav: The recording is digital silence")
+@pytest.mark.parametrize(
+    ("name", "write", "says"),
+    [
+        ("long.wav", ten_hours, "lasts 36000.0 s and exceeds the maximum of 120 s"),
+        ("one.wav", lambda file: put(file, np.array([0.5])), "The clip is shorter than 10 ms"),
+        ("none.wav", lambda file: put(file, np.zeros(0)), "contains no samples"),
+        ("empty.mp3", Path.touch, "is empty; restore it."),
+        ("still.wav", lambda file: put(file, np.zeros(RATE_HZ)), "The recording is digital silence"),
+        ("slow.wav", lambda file: put(file, speech(), 4_000), "has a rate of 4000 Hz"),
+        ("fast.wav", lambda file: put(file, speech(), 400_000), "has a rate of 400000 Hz"),
+        ("many.wav", lambda file: put(file, np.zeros((100, 64))), "has 64 channels; convert it to at most 32"),
+        *((f"{value}.wav", lambda file, value=value: soundfile.write(file, with_value(value), RATE_HZ, "FLOAT"),
+           "contains samples that are not numbers") for value in (np.nan, np.inf, -np.inf)),
+        *((f"program{end}", lambda file: file.write_bytes(PROGRAM), NO_AUDIO) for end in (".wav", ".mp3", ".m4a")),
+        ("list.m4a", lambda file: file.write_text("#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n"), NO_AUDIO),
+        ("list.mp4", lambda file: file.write_text("ffconcat version 1.0\nfile '/etc/hostname'\n"), NO_AUDIO),
+        ("link.wav", lambda file: file.symlink_to("/etc/hostname"), "leads out of"),
+        ("pipe.wav", os.mkfifo, "is not a regular file"),
+        *((f"a{suffix}", lambda file: put(file.with_name("a.wav"), speech()).rename(file),
+           f"is named {suffix} but has the header of another format") for suffix in (".g722", ".raw")),
+    ],
+)  # fmt: skip
+def test_an_unusable_file_is_one_sentence_with_its_name(
+    source: Path, name: str, write: Callable[[Path], object], says: str
+) -> None:
+    write(source / name)
+    assert fault(source, raw=parse_raw_format("s16le:16000:1")).startswith(f"{name}: {says}")
 
 
 def test_192_khz_come_in_at_48(source: Path) -> None:
@@ -104,12 +109,6 @@ def test_192_khz_come_in_at_48(source: Path) -> None:
     (utterance,) = import_source(source, source.parent / "out").imported
     assert utterance.sample_rate_hz == 48_000
     assert "resampled from 192000 Hz" in (utterance.processing or "")
-
-
-@pytest.mark.parametrize("rate_hz", [4_000, 400_000])
-def test_unsupported_rates(source: Path, rate_hz: int) -> None:
-    put(source / "odd.wav", speech(), rate_hz)
-    assert fault(source).startswith(f"odd.wav: has a rate of {rate_hz} Hz")
 
 
 def test_eight_channels_require_a_choice(source: Path) -> None:
@@ -122,36 +121,10 @@ def test_eight_channels_require_a_choice(source: Path) -> None:
     assert (utterance.processing or "").startswith("channel 5 of 8")
 
 
-def test_too_many_channels(source: Path) -> None:
-    put(source / "many.wav", np.zeros((100, 64)))
-    assert fault(source).startswith("many.wav: has 64 channels; convert it to at most 32")
-
-
-@pytest.mark.parametrize("name", ["program.wav", "program.mp3", "program.m4a", "program.opus"])
-def test_a_program_with_the_suffix_of_audio(source: Path, name: str) -> None:
-    (source / name).write_bytes(b"\x7fELF" + bytes(4_000))
-    assert fault(source).startswith(f"{name}: is not audio in a supported format")
-
-
-def test_a_playlist_opens_no_other_file(source: Path, tmp_path: Path) -> None:
-    (source / "list.m4a").write_text(f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/guarded.txt\n")
-    assert "is not audio in a supported format" in fault(source)
-    (source / "list.m4a").write_text(f"ffconcat version 1.0\nfile '{tmp_path}/guarded.txt'\n")
-    assert "is not audio in a supported format" in fault(source)
-
-
 def test_audio_with_a_wrong_suffix_is_detected_by_its_contents(source: Path) -> None:
     put(source / "a.flac", speech(), text="still speech")
     (source / "a.flac").rename(source / "a.mp3")
     assert texts(import_source(source, source.parent / "out")) == {"a": "still speech"}
-
-
-@pytest.mark.parametrize("suffix", [".g722", ".raw"])
-def test_a_file_with_a_header_and_the_suffix_of_a_headerless_format(source: Path, suffix: str) -> None:
-    put(source / "a.wav", speech())
-    (source / "a.wav").rename(source / f"a{suffix}")
-    sentence = fault(source, raw=parse_raw_format("s16le:16000:1"))
-    assert sentence.startswith(f"a{suffix}: is named {suffix} but has the header of another format")
 
 
 @pytest.mark.parametrize("kind", ["flac", "m4a", "ogg", "mp3", "wav"])
@@ -172,14 +145,6 @@ def test_truncated_and_corrupted_files_are_an_error_or_imported(source: Path, ki
             assert f"a.{kind}" in str(error)  # noqa: PT017
 
 
-def test_a_link_out_of_the_folder(source: Path, tmp_path: Path) -> None:
-    outside = put(tmp_path / "guarded.wav", speech())
-    (source / "link.wav").symlink_to(outside)
-    sentence = fault(source)
-    outside.unlink()
-    assert sentence.startswith("link.wav: leads out of")
-
-
 def test_a_linked_folder_is_not_followed(source: Path, tmp_path: Path) -> None:
     put(source / "a.wav", speech(), text="inside")
     (source / "more").symlink_to(tmp_path, target_is_directory=True)
@@ -190,19 +155,6 @@ def test_a_text_that_is_a_link_out_of_the_folder_is_not_read(source: Path, tmp_p
     put(source / "a.wav", speech())
     (source / "a.txt").symlink_to(tmp_path / "guarded.txt")
     assert fault(source).startswith("a.txt: leads out of")
-
-
-def test_a_pipe_does_not_block_the_import(source: Path) -> None:
-    os.mkfifo(source / "pipe.wav")
-    assert fault(source).startswith("pipe.wav: is not a regular file")
-
-
-def test_a_table_that_names_files_outside_the_source(source: Path, tmp_path: Path) -> None:
-    outside = put(tmp_path / "secret.wav", speech())
-    (source / "list.csv").write_text(f"file,text\n{outside},x\n")
-    sentence = fault(source)
-    outside.unlink()
-    assert "leads out of" in sentence
 
 
 @pytest.mark.parametrize("name", ["../evil.wav", "/evil.wav", "a/../../evil.wav", "..\\evil.wav", "C:/evil.wav"])

@@ -8,8 +8,7 @@ import pytest
 
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.tree import open_tree
-from tests.unit.corpora.sources.importing.sources import import_source, put, speech, texts
-from tests.unit.corpora.sources.importing.test_importing_layouts import faults_of
+from tests.unit.corpora.sources.importing.sources import faults_of, import_source, put, speech, texts
 
 
 @pytest.fixture
@@ -120,38 +119,14 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder.mkdir()
     put(tmp_path / "made.wav", speech()).rename(folder / "cafe.wav")
     (folder / "cafe.TXT").write_text("coffee")
-    assert texts(import_source(folder, tmp_path / "other", label="in")) == {"cafe": "coffee"}
+    outcome = import_source(folder, tmp_path / "other")
+    assert texts(outcome) == {"cafe": "coffee"}
+    assert [each.source for each in outcome.imported] == ["in-\\xe9: cafe.wav"]
     (folder / "cafe.wav").rename(folder / os.fsdecode(b"caf\xe9.wav"))
-    assert faults_of(folder, label="in") == (r"caf\xe9.wav: its name is not in UTF-8; rename it.",)
-
-
-@pytest.mark.parametrize("end", ["-1", "-1.0", "-1.00"])
-def test_a_kaldi_segment_may_go_to_the_end_of_its_recording(tmp_path: Path, end: str) -> None:
-    put(tmp_path / "in" / "a.wav", speech())
-    (tmp_path / "in" / "wav.scp").write_text("rec a.wav\n")
-    (tmp_path / "in" / "segments").write_text(f"whole rec 0 {end}\npart rec 0.2 {end}\nfirst rec 0.0 0.9 0\n")
-    outcome = import_source(tmp_path / "in", tmp_path / "out", loudness="none")
-    assert set(texts(outcome)) == {"whole", "part", "first"}
-
-
-@pytest.mark.parametrize(
-    "times", ["0.5", "0.5 -2", "-1 -1", "0.5 0.5", "0 1 left", "0 1 -1", "0 1 0 more", "nan 1", "0 nan"]
-)
-def test_other_times_of_a_kaldi_segment_are_refused(tmp_path: Path, times: str) -> None:
-    put(tmp_path / "in" / "a.wav", speech())
-    (tmp_path / "in" / "wav.scp").write_text("rec a.wav\n")
-    (tmp_path / "in" / "segments").write_text(f"one rec {times}\n")
-    (fault,) = faults_of(tmp_path / "in")
-    assert fault.startswith("segments:1: one: does not name a recording of wav.scp with a start and an end in seconds")
-
-
-@pytest.mark.parametrize("entry", ["sox a.wav -t wav - |", "sox a.wav -t wav - | ", "| cat a.wav", "touch made |"])
-def test_a_kaldi_entry_that_is_a_command_is_never_run(tmp_path: Path, entry: str) -> None:
-    put(tmp_path / "in" / "a.wav", speech())
-    (tmp_path / "in" / "wav.scp").write_text(f"rec {entry}\n")
-    (fault,) = faults_of(tmp_path / "in")
-    assert "wav.scp:1: is a command, and commands are never run; write its output to a file" in fault
-    assert not (tmp_path / "in" / "made").exists()
+    (folder / "broken.wav").write_bytes(b"RIFF\x00\x00")
+    odd, broken = faults_of(folder)
+    assert odd == r"caf\xe9.wav: its name is not in UTF-8; rename it."
+    assert broken.startswith("broken.wav: ")
 
 
 def test_the_root_of_a_source_has_no_dots_and_no_links(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.manifest.library import open_corpus
 from corpora.manifest.manifest import Utterance, read_manifest
-from corpora.sources.importing.clipping import ClipJob, make_clips
+from corpora.sources.importing.clip_processes import ClipJob, make_clips
 from corpora.sources.importing.items import Item, Settings
 from tests.corpus_faults import find_faults
 from tests.unit.corpora.sources.importing.sources import import_source, opened, put, speech, texts
@@ -98,7 +98,7 @@ def test_a_manifest_never_names_a_missing_clip(source: Path, tmp_path: Path) -> 
 
 
 def _folder() -> Any:
-    from corpora.sources.importing.formats import LAYOUTS
+    from corpora.sources.importing.layouts import LAYOUTS
 
     return LAYOUTS["folder"]
 

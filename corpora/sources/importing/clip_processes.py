@@ -4,13 +4,15 @@ If a malformed file crashes a decoder, only its process ends: the file is report
 """
 
 import multiprocessing
+import os
 import re
+import signal
 import threading
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Generator, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from corpora.sources.authoring import Draft, write_clip
 from corpora.sources.importing.conditioning import read_recording
 from corpora.sources.importing.items import Item, Settings
 
-_PENDING_PER_PROCESS = 3
+_BATCH_PER_PROCESS = 16
 _LONGEST_TEXT = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
@@ -88,62 +90,29 @@ def make_clips(jobs: Iterable[ClipJob], processes: int) -> Generator[tuple[ClipJ
     if processes <= 1:
         yield from ((job, make_clip(job)) for job in jobs)
         return
-    remaining = iter(jobs)
-    while True:
-        pending: deque[tuple[ClipJob, Future[ClipResult]]] = deque()
-        with _pool(processes) as pool:
+    remaining, pool = iter(jobs), _pool(processes)
+    try:
+        while batch := list(islice(remaining, processes * _BATCH_PER_PROCESS)):
+            made = 0
             try:
-                yield from _through_pool(pool, remaining, pending, processes * _PENDING_PER_PROCESS)
+                for job, result in zip(batch, pool.map(make_clip, batch), strict=True):
+                    made += 1
+                    yield job, result
             except BrokenProcessPool:
                 pool.shutdown()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-        if not pending:
-            return
-        # One of the pending jobs broke the pool.
-        yield from _one_by_one([job for job, _ in pending])
+                pool = _pool(processes)
+                yield from ((job, _make_clip_alone(job)) for job in batch[made:])
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _through_pool(
-    pool: ProcessPoolExecutor,
-    remaining: Iterator[ClipJob],
-    pending: deque[tuple[ClipJob, Future[ClipResult]]],
-    max_pending: int,
-) -> Iterator[tuple[ClipJob, ClipResult]]:
-    for job in remaining:
-        # Record the job before submitting it, so that it is not lost if the pool is broken.
-        pending.append((job, Future()))
-        pending[-1] = (job, pool.submit(make_clip, job))
-        if len(pending) >= max_pending:
-            yield _first_result(pending)
-    while pending:
-        yield _first_result(pending)
-
-
-def _first_result(pending: deque[tuple[ClipJob, Future[ClipResult]]]) -> tuple[ClipJob, ClipResult]:
-    job, future = pending[0]
-    result = future.result()
-    pending.popleft()
-    return job, result
-
-
-def _one_by_one(jobs: Iterable[ClipJob]) -> Iterator[tuple[ClipJob, ClipResult]]:
-    """Make clips one after another, so that the job that breaks the process is known."""
-    pool: ProcessPoolExecutor | None = None
-    for job in jobs:
-        pool = pool or _pool(1)
+def _make_clip_alone(job: ClipJob) -> ClipResult:
+    """Make a clip in a process of its own, so that it is known whether the job breaks its process."""
+    with _pool(1) as pool:
         try:
-            yield job, pool.submit(make_clip, job).result()
+            return pool.submit(make_clip, job).result()
         except BrokenProcessPool:
-            pool.shutdown()
-            pool = None
-            yield (
-                job,
-                f"{job.item.shown}: its decoder crashed, so the file is damaged or malicious; convert it again.",
-            )
-    if pool is not None:
-        pool.shutdown()
+            return f"{job.item.shown}: its decoder crashed, so the file is damaged or malicious; convert it again."
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
@@ -155,9 +124,6 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 def _exit_with_parent() -> None:
     """End this process when its parent ends, even if the parent is killed, which its queues do not report."""
-    import os
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its pool itself
     parent = multiprocessing.parent_process()
     if parent is None:

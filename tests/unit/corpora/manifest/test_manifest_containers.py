@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from corpora.manifest.wholeness import find_truncation
+from corpora.manifest.containers import find_segments
 from tests.unit.corpora.sources.importing.sources import speech
 
 BY_SNDFILE = [
@@ -51,7 +51,7 @@ def encoded(form: str, codec: str, rate_hz: int, fmt: str, **options: str) -> by
 
 
 def found(content: bytes) -> str | None:
-    return find_truncation(io.BytesIO(content), content[:1_024])
+    return find_segments(io.BytesIO(content))[0].missing
 
 
 def assert_noticed(content: bytes) -> None:
@@ -137,5 +137,5 @@ def test_rubbish_that_begins_like_a_recording_is_for_the_decoder_to_refuse(magic
 def test_a_file_on_disk_is_left_at_its_beginning(tmp_path: Path, form: str) -> None:
     (tmp_path / "a").write_bytes(written(form, "PCM_16"))
     with (tmp_path / "a").open("rb") as content:
-        assert find_truncation(content, content.read(64)) is None
+        assert find_segments(content)[0].missing is None
         assert content.tell() == 0
