@@ -1,27 +1,20 @@
 """Tests of the edges of a corpus: in the header of its manifest, and how each command states and changes them."""
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from corpora import cli
 from corpora.manifest.edges import set_edges
 from corpora.manifest.errors import CorpusError, ManifestError
 from corpora.manifest.library import BUNDLED, available, open_corpus
 from corpora.manifest.manifest import read_manifest, write_manifest
 from corpora.sources import install as installing
-from tests.unit.corpora.conftest import Workshop
+from tests.unit.corpora.conftest import Ran, Workshop
 
-
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    """Run `voiceprobe corpus` with these arguments; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["voiceprobe corpus", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
+Command = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -77,31 +70,25 @@ def test_changing_the_edges_changes_nothing_else(folder: Path) -> None:
     assert clips == {clip: clip.stat().st_mtime_ns for clip in (folder / "clips").iterdir()}
 
 
-def test_the_command_shows_and_changes_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_and_changes_them(folder: Path, command: Command) -> None:
     for arguments, shown in (((), "exact"), (("recorded",), "recorded"), ((), "recorded"), (("exact",), "exact")):
-        assert command(monkeypatch, "edges", folder, *arguments) == 0
-        assert capsys.readouterr().out == f"made: {shown} edges\n"
+        assert command("edges", folder, *arguments) == Ran(0, f"made: {shown} edges\n", "")
         assert read_manifest(folder).edges == shown
 
 
-def test_unknown_edges_corpora_and_the_bundled_corpus_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = (folder / "manifest.jsonl").read_bytes()
-    assert command(monkeypatch, "edges", folder, "sharp") == 2
-    assert capsys.readouterr().err == "The value 'sharp' is unknown; use exact or recorded.\n"
-    assert (folder / "manifest.jsonl").read_bytes() == before
-    assert command(monkeypatch, "edges", folder / "nowhere", "exact") == 2
-    assert "is neither a folder nor one of" in capsys.readouterr().err
-    bundled = open_corpus(BUNDLED, check_clips=False).path / "manifest.jsonl"
-    before = bundled.read_bytes()
-    assert command(monkeypatch, "edges", BUNDLED, "recorded") == 2
-    assert "belongs to the installation and is not changed; copy it (cp -r " in capsys.readouterr().err
-    assert bundled.read_bytes() == before
-    assert command(monkeypatch, "edges", BUNDLED) == 0
-    assert capsys.readouterr().out == f"{BUNDLED}: exact edges\n"
+def test_unknown_edges_corpora_and_the_bundled_corpus_are_refused(folder: Path, command: Command) -> None:
+    bundled = open_corpus(BUNDLED, check_clips=False).path
+    for given, edges, says in (
+        (folder, "sharp", "The value 'sharp' is unknown; use exact or recorded.\n"),
+        (folder / "nowhere", "exact", "is neither a folder nor one of"),
+        (BUNDLED, "recorded", "belongs to the installation and is not changed; copy it (cp -r "),
+    ):
+        before = [(each / "manifest.jsonl").read_bytes() for each in (folder, bundled)]
+        ran = command("edges", given, edges)
+        assert ran.code == 2
+        assert says in ran.err
+        assert [(each / "manifest.jsonl").read_bytes() for each in (folder, bundled)] == before
+    assert command("edges", BUNDLED).out == f"{BUNDLED}: exact edges\n"
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +101,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path, monkeypat
 
 
 def test_an_installed_corpus_is_changed_without_a_download(
-    workshop: Workshop, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workshop: Workshop, home: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     workshop.header["corpus"] = "pocketsphinx-testdata"
     workshop.add("one", seconds=0.4)
@@ -127,35 +114,28 @@ def test_an_installed_corpus_is_changed_without_a_download(
 
     monkeypatch.setattr(installing, "_download", no_download)
     for given, shown in (((), "exact"), (("--edges", "recorded"), "recorded"), ((), "recorded")):
-        assert command(monkeypatch, "install", "pocketsphinx-testdata", *given) == 0
-        assert f"1 utterances in {installed}, {shown} edges\n" in capsys.readouterr().out
+        ran = command("install", "pocketsphinx-testdata", *given)
+        assert ran.code == 0
+        assert f"1 utterances in {installed}, {shown} edges\n" in ran.out
         assert open_corpus("pocketsphinx-testdata").edges == shown
-    assert command(monkeypatch, "install", "pocketsphinx-testdata", "--edges", "sharp") == 2
-    assert capsys.readouterr().err == "--edges 'sharp' is unknown; use exact or recorded.\n"
-    assert command(monkeypatch, "edges", "pocketsphinx-testdata", "exact") == 0
+    ran = command("install", "pocketsphinx-testdata", "--edges", "sharp")
+    assert (ran.code, ran.err) == (2, "--edges 'sharp' is unknown; use exact or recorded.\n")
+    assert command("edges", "pocketsphinx-testdata", "exact").code == 0
     assert {info.name: info.edges for info in available()} == {BUNDLED: "exact", "pocketsphinx-testdata": "exact"}
 
 
-def test_the_list_states_them(
-    workshop: Workshop, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_states_them(workshop: Workshop, home: Path, command: Command) -> None:
     workshop.with_edges("recorded").add("one", seconds=0.4)
     (home / "corpora").mkdir(parents=True)
     workshop.save().rename(home / "corpora" / "made")
-    assert command(monkeypatch, "list", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(command("list", "--json").out)
     assert {row["name"]: row["edges"] for row in rows} == {BUNDLED: "exact", "made": "recorded"}
-    assert command(monkeypatch, "list") == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(command("list").out.split())
     assert "exact edges" in printed
     assert "recorded edges" in printed
 
 
-def test_the_table_of_a_corpus_states_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, "show", folder) == 0
-    assert "exact edges: speech ends where its fade of 5 ms begins" in capsys.readouterr().out
+def test_the_table_of_a_corpus_states_them(folder: Path, command: Command) -> None:
+    assert "exact edges: speech ends where its fade of 5 ms begins" in command("show", folder).out
     set_edges(folder, "recorded")
-    assert command(monkeypatch, "show", folder) == 0
-    assert "recorded edges: speech ends known to ±5 ms (median)" in capsys.readouterr().out
+    assert "recorded edges: speech ends known to ±5 ms (median)" in command("show", folder).out

@@ -1,27 +1,18 @@
 """Tests of `voiceprobe corpus show`: the tables, the page, and the choice of clips."""
 
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from corpora.cli import main
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import BUNDLED, open_corpus
 from corpora.rendering.profiles.parsing import profile_from_text
 from corpora.reports.gather import choose, gather
 from corpora.reports.page import MAX_ROWS, page
-from tests.unit.corpora.conftest import Workshop
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr("sys.argv", ["corpus", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as exit_info:
-        return exit_info.code if isinstance(exit_info.code, int) else 0
-    return 0
+from tests.unit.corpora.conftest import Ran, Workshop
 
 
 def test_the_chosen_clips_span_all_lengths() -> None:
@@ -103,22 +94,21 @@ def test_the_page_of_a_large_corpus_stays_usable(workshop: Workshop) -> None:
     assert len(text) < 1_000_000
 
 
-def test_the_command_writes_a_page_atomically(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_page_atomically(command: Callable[..., Ran], tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    assert call(monkeypatch, "show", BUNDLED, "--out", out, "--clip", "home-stop") == 0
-    printed = "".join(capsys.readouterr().out.split())
+    ran = command("show", BUNDLED, "--out", out, "--clip", "home-stop")
+    assert ran.code == 0
+    printed = "".join(ran.out.split())
     assert "67utterances,4.9minutes(CC0-1.0)" in printed
     assert f"page:{out}" in printed
     assert out.read_text().startswith("<!doctype html>")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
-    assert call(monkeypatch, "show", BUNDLED, "--out", tmp_path / "new" / "page.html", "--clips", "0") == 0
+    assert command("show", BUNDLED, "--out", tmp_path / "new" / "page.html", "--clips", "0").code == 0
     assert (tmp_path / "new" / "page.html").is_file()
-    assert call(monkeypatch, "show", BUNDLED, "--out", out / "page.html", "--clips", "0") == 2
-    captured = capsys.readouterr()
-    assert "cannot be written" in captured.err
-    assert "utterances" not in captured.out.splitlines()[-1:], "nothing was rendered before"
+    ran = command("show", BUNDLED, "--out", out / "page.html", "--clips", "0")
+    assert ran.code == 2
+    assert "cannot be written" in ran.err
+    assert ran.out == "", "nothing was rendered before"
 
 
 @pytest.mark.parametrize(
@@ -131,8 +121,9 @@ def test_the_command_writes_a_page_atomically(
         ((BUNDLED, "--clip", "nobody"), "has no utterance nobody"),
     ],
 )
-def test_a_wrong_argument_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
+def test_a_wrong_argument_of_show_is_one_sentence(
+    command: Callable[..., Ran], arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert call(monkeypatch, "show", *arguments) == 2
-    assert expected in capsys.readouterr().err
+    ran = command("show", *arguments)
+    assert ran.code == 2
+    assert expected in ran.err

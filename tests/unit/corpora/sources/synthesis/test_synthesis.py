@@ -3,7 +3,7 @@
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,22 +14,14 @@ import pytest
 import soundfile
 
 from corpora.annotation.lint import diagnostics
-from corpora.cli import main
 from corpora.manifest.errors import CorpusError, ManifestError
 from corpora.manifest.library import open_corpus
 from corpora.sources.synthesis.texts import name_for, read_texts
 from tests.programs import needed
+from tests.unit.corpora.conftest import Ran
 
+Command = Callable[..., Ran]
 CSV = 'text,id,domain,voice\n"Turn on the lights, please.",lights,home,\nWhere is my order?,,,\n'
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr("sys.argv", ["corpus", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as exit_info:
-        return exit_info.code if isinstance(exit_info.code, int) else 0
-    return 0
 
 
 @pytest.fixture
@@ -39,13 +31,11 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("engine", "speaker"), [("flite", "flite-slt"), ("espeak-ng", "espeak-ng-en-us")])
-def test_a_local_engine_synthesizes(
-    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, engine: str, speaker: str
-) -> None:
+def test_a_local_engine_synthesizes(command: Command, texts: Path, tmp_path: Path, engine: str, speaker: str) -> None:
     if engine == "flite":
         needed(engine)
     into = tmp_path / "spoken"
-    assert call(monkeypatch, "say", texts, "--into", into, "--engine", engine, "--license", "CC0-1.0") == 0
+    assert command("say", texts, "--into", into, "--engine", engine, "--license", "CC0-1.0").code == 0
     corpus = open_corpus(into)
     assert [(u.id, u.text, u.domain) for u in corpus.utterances] == [
         ("lights", "Turn on the lights, please.", "home"),
@@ -57,10 +47,10 @@ def test_a_local_engine_synthesizes(
     assert [finding for finding in diagnostics(into) if "4.3 kHz" not in finding] == []
 
 
-def test_the_same_text_is_the_same_clip(monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path) -> None:
+def test_the_same_text_is_the_same_clip(command: Command, texts: Path, tmp_path: Path) -> None:
     needed("flite")
     for name in ("one", "two"):
-        assert call(monkeypatch, "say", texts, "--into", tmp_path / name, "--license", "CC0-1.0") == 0
+        assert command("say", texts, "--into", tmp_path / name, "--license", "CC0-1.0").code == 0
     one, two = (open_corpus(tmp_path / name).utterances for name in ("one", "two"))
     assert [u.sha256 for u in one] == [u.sha256 for u in two]
 
@@ -107,26 +97,14 @@ def endpoint(status: int = 200, content: bytes | None = None) -> Iterator[tuple[
 
 
 def test_an_openai_compatible_endpoint_synthesizes(
-    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: Command, monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("VOICEPROBE_SAY_TOKEN", "s3cret-token")
     into = tmp_path / "spoken"
     with endpoint() as (url, requests):
-        arguments = (
-            "say",
-            texts,
-            "--into",
-            into,
-            "--engine",
-            "openai",
-            "--url",
-            url,
-            "--model",
-            "m",
-            "--license",
-            "MIT",
-        )
-        assert call(monkeypatch, *arguments, "--voice", "nova", "--rate", "16000") == 0
+        model = ("--engine", "openai", "--url", url, "--model", "m", "--voice", "nova")
+        ran = command("say", texts, "--into", into, *model, "--license", "MIT", "--rate", "16000")
+    assert ran.code == 0
     assert [(each["path"], each["model"], each["voice"], each["response_format"]) for each in requests] == [
         ("/v1/audio/speech", "m", "nova", "wav")
     ] * 2
@@ -135,7 +113,7 @@ def test_an_openai_compatible_endpoint_synthesizes(
     assert (first.sample_rate_hz, first.source) == (16_000, "m voice nova")
     assert first.speech_s == pytest.approx(0.08 * len(first.text), abs=0.01)
     assert not any(b"s3cret" in file.read_bytes() for file in into.rglob("*") if file.is_file())
-    assert "s3cret" not in "".join(capsys.readouterr())
+    assert "s3cret" not in ran.out + ran.err
 
 
 @pytest.mark.parametrize(
@@ -147,30 +125,22 @@ def test_an_openai_compatible_endpoint_synthesizes(
     ],
 )
 def test_a_failing_endpoint_is_one_sentence_per_text(
-    monkeypatch: pytest.MonkeyPatch,
-    texts: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    status: int,
-    content: bytes,
-    expected: str,
+    command: Command, texts: Path, tmp_path: Path, status: int, content: bytes, expected: str
 ) -> None:
-    into, engine_arguments = tmp_path / "spoken", ("--engine", "openai", "--license", "x")
     with endpoint(status, content) as (url, _):
-        assert call(monkeypatch, "say", texts, "--into", into, *engine_arguments, "--url", url) == 2
-    stderr = capsys.readouterr().err
-    assert stderr.count(expected) == 2
-    assert "Traceback" not in stderr
+        ran = command("say", texts, "--into", tmp_path / "spoken", "--engine", "openai", "--license", "x", "--url", url)
+    assert ran.code == 2
+    assert ran.err.count(expected) == 2
+    assert "Traceback" not in ran.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.csv"], "nothing half-written is left"
 
 
-def test_an_existing_corpus_is_replaced_only_with_force(
-    monkeypatch: pytest.MonkeyPatch, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_corpus_is_replaced_only_with_force(command: Command, texts: Path, tmp_path: Path) -> None:
     (tmp_path / "spoken").mkdir()
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x") == 2
-    assert "already exists" in capsys.readouterr().err
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", "--force") == 0
+    ran = command("say", texts, "--into", tmp_path / "spoken", "--license", "x")
+    assert ran.code == 2
+    assert "already exists" in ran.err
+    assert command("say", texts, "--into", tmp_path / "spoken", "--license", "x", "--force").code == 0
 
 
 @pytest.mark.parametrize(
@@ -182,18 +152,16 @@ def test_an_existing_corpus_is_replaced_only_with_force(
         (("--engine", "openai", "--url", "nowhere"), "--url 'nowhere' is not a URL"),
         (("--engine", "openai", "--url", "http://127.0.0.1:9/v1"), "did not respond (ConnectError)"),
         (("--rate", "1"), "--rate 1: must be from 8000"),
+        (("--edges", "sharp"), "--edges 'sharp' is unknown; use exact or recorded."),
     ],
 )
-def test_a_wrong_argument_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-    texts: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    expected: str,
+def test_a_wrong_argument_of_say_is_one_sentence(
+    command: Command, texts: Path, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "spoken", "--license", "x", *arguments) == 2
-    assert expected in capsys.readouterr().err
+    ran = command("say", texts, "--into", tmp_path / "spoken", "--license", "x", *arguments)
+    assert ran.code == 2
+    assert expected in ran.err
+    assert not (tmp_path / "spoken").exists()
 
 
 def test_all_faults_of_the_texts_are_reported_at_once(tmp_path: Path) -> None:
@@ -223,12 +191,9 @@ def test_json_lines_are_read_too(tmp_path: Path) -> None:
 
 
 def test_the_edges_of_synthesized_speech_are_exact_or_as_requested(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], texts: Path, tmp_path: Path
+    command: Command, texts: Path, tmp_path: Path
 ) -> None:
-    rest = ("--engine", "espeak-ng", "--license", "CC0-1.0")
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "plain", *rest) == 0
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "asked", *rest, "--edges", "recorded") == 0
-    assert [open_corpus(tmp_path / name).edges for name in ("plain", "asked")] == ["exact", "recorded"]
-    assert call(monkeypatch, "say", texts, "--into", tmp_path / "new", *rest, "--edges", "sharp") == 2
-    assert "--edges 'sharp' is unknown; use exact or recorded." in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
+    for name, flags, edges in (("plain", (), "exact"), ("asked", ("--edges", "recorded"), "recorded")):
+        into = tmp_path / name
+        assert command("say", texts, "--into", into, "--engine", "espeak-ng", "--license", "x", *flags).code == 0
+        assert open_corpus(into).edges == edges
