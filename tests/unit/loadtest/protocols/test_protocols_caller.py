@@ -13,7 +13,7 @@ from loadtest.protocols.base import CallerOptions, EventKind, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.openai_realtime.dialects import BETA, GA, Dialect
 from loadtest.protocols.registry import make_caller
-from tests.unit.loadtest.protocols.contract.line import said
+from tests.unit.loadtest.protocols.contract.line import lines
 
 PCM: Final = bytes([1, 0, 2, 0])
 ASR: Final = "conversation.item.input_audio_transcription"
@@ -51,7 +51,7 @@ def new(dialect: Dialect = GA, **options: Any) -> OpenAIRealtimeCaller:
 
 def ready(dialect: Dialect = GA, **options: Any) -> OpenAIRealtimeCaller:
     caller = new(dialect, **options)
-    assert said(heard(caller, CREATED, session(id="s"))) == ["ready"]
+    assert lines(heard(caller, CREATED, session(id="s"))) == ["ready"]
     caller.pending()
     return caller
 
@@ -82,11 +82,11 @@ def test_the_address_and_the_headers(options: CallerOptions, given: str, url: st
 def test_the_update_is_sent_once_after_the_session_exists_and_makes_it_ready_once() -> None:
     caller = new()
     assert (list(caller.opened()), list(caller.pending())) == ([], [])
-    assert said(heard(caller, CREATED, CREATED)) == []
+    assert lines(heard(caller, CREATED, CREATED)) == []
     assert [event["type"] for event in sent(caller.pending())] == ["session.update"]
     (event,) = heard(caller, session(id="sess_1", model="m"))
     assert event.metadata == {"session.id": "sess_1", "session.model": "m"}
-    assert (event.kind, said(heard(caller, session(id="sess_1")))) == (EventKind.READY, [])
+    assert (event.kind, lines(heard(caller, session(id="sess_1")))) == (EventKind.READY, [])
 
 
 def test_the_session_that_is_asked_for() -> None:
@@ -139,7 +139,7 @@ def test_errors_in_all_their_forms(is_ready: bool, error: Any, fatal: bool | Non
 
 def test_a_cancel_that_came_too_late_is_not_an_error() -> None:
     error = {"type": "invalid_request_error", "code": "response_cancel_not_active", "message": "m"}
-    assert said(heard(ready(), ev("error", error=error))) == []
+    assert lines(heard(ready(), ev("error", error=error))) == []
 
 
 def declared(side: str, **declaration: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_a_declared_format_that_differs_is_reported_and_used() -> None:
     first, second = heard(caller, session(**declared("output", type="audio/pcm", rate=16_000)))
     assert (first.kind, second.kind, second.fatal) == (EventKind.READY, EventKind.ERROR, False)
     assert "audio/pcm at 16000 Hz, not audio/pcm at 24000 Hz as requested" in (second.message or "")
-    assert said(heard(caller, delta(PCM))) == ["audio 4@16000"]
+    assert lines(heard(caller, delta(PCM))) == ["audio 4@16000"]
     _, event = heard(new(), session(**declared("input", type="audio/pcmu")))
     assert event.message == (
         "the session declares audio/pcmu at 8000 Hz for the caller's audio, not audio/pcm at 24000 Hz"
@@ -163,15 +163,15 @@ def test_a_declared_format_that_differs_is_reported_and_used() -> None:
 )
 def test_an_invalid_format_is_reported_and_changes_nothing(declaration: Any) -> None:
     caller = ready()
-    assert said(heard(caller, session(audio={"output": {"format": declaration}}))) == ["error malformed_message"]
-    assert said(heard(caller, session(output_audio_format="mp3"), delta(PCM)))[1:] == ["audio 4@24000"]
+    assert lines(heard(caller, session(audio={"output": {"format": declaration}}))) == ["error malformed_message"]
+    assert lines(heard(caller, session(output_audio_format="mp3"), delta(PCM)))[1:] == ["audio 4@24000"]
 
 
 def test_a_response_that_declares_its_own_format() -> None:
     caller = ready()
     _, report = heard(caller, created(**declared("output", type="audio/pcmu")))
     assert "the response declares audio/pcmu at 8000 Hz" in (report.message or "")
-    assert said(heard(caller, delta(b"\xff\x80"), delta(PCM, "another"))) == ["audio 4@8000", "audio 4@24000"]
+    assert lines(heard(caller, delta(b"\xff\x80"), delta(PCM, "another"))) == ["audio 4@8000", "audio 4@24000"]
 
 
 @pytest.mark.parametrize(("name", "decode"), [("pcmu", g711.ulaw_decode), ("pcma", g711.alaw_decode)])
@@ -223,7 +223,7 @@ AUDIO_DONE: Final = ev("response.output_audio.done", response_id="r", item_id="i
     ],
 )
 def test_what_messages_of_a_reply_make(messages: tuple[str | bytes, ...], events: list[str]) -> None:
-    assert said(heard(ready(), *messages)) == events
+    assert lines(heard(ready(), *messages)) == events
 
 
 def test_late_pieces_keep_the_id_of_their_own_response() -> None:
@@ -244,7 +244,7 @@ def test_usage_in_seconds() -> None:
 def test_cumulative_partials_of_a_dialect() -> None:
     caller = ready(Dialect(name="cumulative", cumulative_partials=True))
     partials = [ev(f"{ASR}.delta", item_id="i", delta=text) for text in ("a", "a b", "a b")]
-    assert said(heard(caller, *partials)) == ["asr_partial 'a'", "asr_partial ' b'"]
+    assert lines(heard(caller, *partials)) == ["asr_partial 'a'", "asr_partial ' b'"]
 
 
 def test_the_end_of_a_turn_is_sent_only_where_it_is_the_callers() -> None:

@@ -173,7 +173,7 @@ def kinds(events: Sequence[VoiceEvent]) -> list[EventKind]:
     return [event.kind for event in events if event.kind is not EventKind.OTHER]
 
 
-def said(events: Sequence[VoiceEvent]) -> list[str]:
+def lines(events: Sequence[VoiceEvent]) -> list[str]:
     """Events in words, without what no caller needs: their kind, status and content, then sentence and cause."""
     found: list[str] = []
     for event in events:
