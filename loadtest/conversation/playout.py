@@ -14,7 +14,7 @@ import numpy as np
 
 from loadtest.audio import g711
 from loadtest.audio.containers import container_of, may_become_container
-from loadtest.audio.deferred_span import DeferredSpan, ScanQueue
+from loadtest.audio.deferred_span import DeferredSpan
 from loadtest.audio.onset import AudibleSpan
 from loadtest.audio.pcm import whole_samples
 from loadtest.audio.wav_stream import PCM, WavStream
@@ -251,12 +251,10 @@ class Playback:
 class PlayoutBuffer:
     """One caller's playout: replies play one after the other."""
 
-    __slots__ = ("_count", "_onset_preset", "_scans", "latest", "playing_until_perf_ns", "tap")
+    __slots__ = ("_count", "_onset_preset", "latest", "playing_until_perf_ns", "tap")
 
-    def __init__(self, onset_preset: str, scans: ScanQueue | None = None) -> None:
-        """Whoever shares `scans` has kept audio scanned in idle time; without it, that happens when it is needed."""
+    def __init__(self, onset_preset: str) -> None:
         self._onset_preset = onset_preset
-        self._scans = ScanQueue() if scans is None else scans
         self.latest: Playback | None = None  # that was fed last
         self.playing_until_perf_ns = 0
         self.tap: HeardAudioTap | None = None  # gets what is played, where a call's audio is kept
@@ -270,7 +268,7 @@ class PlayoutBuffer:
     def begin(self, rate_hz: int) -> Playback:
         """Begin the playback of a reply."""
         self._count += 1
-        span = DeferredSpan(AudibleSpan(self._onset_preset, rate_hz), self._scans)
+        span = DeferredSpan(AudibleSpan(self._onset_preset, rate_hz))
         return Playback(rate_hz, span, number=self._count, opening=ReplyOpening(rate_hz))
 
     def feed(self, playback: Playback, audio: bytes, arrival_perf_ns: int) -> None:

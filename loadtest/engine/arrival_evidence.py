@@ -27,8 +27,6 @@ def note_arrival(
         for item in items:  # RTP comes through a process of its own, never stamped by the kernel
             if isinstance(item, (PeerAudio, PeerReport)):
                 evidence.note_rtp(item)
-    if transport.take_clock_fault():
-        evidence.note_fault("clock step")
 
 
 def note_late_arrival(

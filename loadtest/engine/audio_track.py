@@ -1,128 +1,147 @@
-"""The outgoing audio of a call, frame by frame: the prepared utterance, or the background between utterances.
+"""The outgoing audio of a call: what is to be said, and what has been sent, frame by frame.
 
-Audio is sent continuously: between utterances it is silence or the profile's noise. Pure; frames are ready for the wire
-and shared by all callers.
+Audio is sent continuously: between utterances it is silence or the profile's noise. The frames are sent by the pacer
+thread, or by the hub where that cannot; either notes when the frames with the first and the last sample of speech went,
+and how late every frame was. A call takes that when it needs it, in the order in which things happened.
 """
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final
 
+from loadtest.conversation.evidence import Evidence
 from loadtest.conversation.prepared_clip import PreparedClip, SentAudioTap
-from loadtest.engine.timing_wheel import WheelEntry
+from loadtest.engine.hub_sender import HubStream
+from loadtest.engine.pacer import OfferedFrame, PacedSocket
 
-# How many frames are scheduled ahead. Each of an utterance is a copy that its caller keeps; the background is shared.
-SPEECH_AHEAD: Final = 16
-BACKGROUND_AHEAD: Final = 128
+FrameStream = PacedSocket | HubStream
+_FREELY: Final = nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechMark:
+    """The frame with the first sample of speech, or with the last one, has been offered to the socket."""
+
+    clip: PreparedClip
+    is_start: bool
+    frame: OfferedFrame
 
 
 class AudioTrack:
-    """One caller's outgoing audio.
-
-    Most frames need no special handling and are scheduled ahead in the caller's wheel entry. The others (the first and
-    the last frame with speech) are taken one by one, with `take`.
-    """
+    """One caller's outgoing audio. `awaits_marks` says whether `take_marks` can have something."""
 
     __slots__ = (
-        "_background",
-        "_background_next",
         "_clip",
-        "_clip_frame",
-        "_entry",
-        "_sent",
+        "_evidence",
+        "_held_up",
+        "_next",
+        "_start_taken",
+        "awaits_marks",
         "clip_started_frame",
+        "stream",
         "tap",
     )
 
-    def __init__(self, background: tuple[bytes, ...], entry: WheelEntry[Any]) -> None:
-        if not background:
-            raise ValueError("an audio track needs at least one background frame")
-        self._background = background
-        self._background_next = 0
-        self._clip: PreparedClip | None = None
-        self._clip_frame = 0
-        self.clip_started_frame = 0  # how many frames of the call had gone out when the utterance began
-        self._sent = 0
-        self._entry = entry
+    def __init__(self) -> None:
+        self.stream: FrameStream | None = None  # None until there is a connection
         self.tap: SentAudioTap | None = None  # gets what is sent, where a call's audio is kept
+        self._clip: PreparedClip | None = None
+        self.clip_started_frame = 0  # how many frames of the call had gone out when the utterance began
+        self.awaits_marks = self._start_taken = False
+        self._evidence: Evidence | None = None  # of the turn for which the frames count now
+        self._next = 0  # the number of the first frame that it has not been given yet
+        self._held_up = 0
 
-    @property
-    def clip(self) -> PreparedClip | None:
-        """The utterance that is being spoken, if any."""
-        self._sync()
-        return self._clip
+    def begin(self, stream: FrameStream, background: Sequence[bytes], frame_ns: int, now_perf_ns: int) -> None:
+        """Begin to send the background."""
+        self.stream = stream
+        first_due_perf_ns = stream.begin(background, frame_ns, now_perf_ns)
+        if self.tap is not None:
+            self.tap.began(first_due_perf_ns - frame_ns)
 
     @property
     def in_speech(self) -> bool:
-        """Whether the first frame with speech of the current utterance has been sent."""
-        self._sync()
-        return self._clip is not None and self._clip_frame > self._clip.speech_start_frame
+        """Whether the utterance is being said, from the first frame with speech on."""
+        return self._start_taken and self.stream is not None and self.stream.is_saying
 
-    def say(self, clip: PreparedClip, after: int = 0) -> None:
-        """Begin an utterance after so many more frames of the background. Raises RuntimeError while another one is
-        being spoken."""
-        self.clear_ahead()
-        if self._clip is not None:
+    def say(self, clip: PreparedClip, now_perf_ns: int) -> None:
+        """Begin an utterance with the next frame that is not due yet. Raises RuntimeError while another one is being
+        spoken."""
+        if self.stream is None:
+            return
+        if self.stream.is_saying:
             raise RuntimeError("the caller is already speaking")
-        self._clip = clip
-        self._clip_frame = -after
-        self.clip_started_frame = self._sent + after
+        self._clip, self.awaits_marks, self._start_taken = clip, True, False
+        self.clip_started_frame = self.stream.say(clip, self.stream.overdue(now_perf_ns))
         if self.tap is not None:
             self.tap.spoke(self.clip_started_frame, clip)
 
+    def numbering(self) -> AbstractContextManager[None]:
+        """Send no frame meanwhile, where messages of the call and its frames are numbered together."""
+        stream = self.stream
+        return stream.numbering() if isinstance(stream, PacedSocket) and stream.is_numbered else _FREELY
+
     def mute(self) -> None:
         """Stop speaking and return to the background."""
-        self.clear_ahead()
-        if self.tap is not None and self._clip is not None:
-            self.tap.muted(max(self._sent, self.clip_started_frame))
-        self._clip = None
-
-    def take(self) -> tuple[bytes, PreparedClip | None, int]:
-        """Take the next frame: its message, its utterance and its index there (None and -1 for background)."""
-        self.clear_ahead()
-        clip = self._clip
-        if clip is None or self._clip_frame < 0:
-            clip, frame, index = None, self._background[self._background_next], -1
-        else:
-            frame, index = clip.frames[self._clip_frame], self._clip_frame
-        self._advance(1)
-        return frame, clip, index
-
-    def schedule_ahead(self, most: int = BACKGROUND_AHEAD) -> None:
-        """Schedule up to `most` next frames that need no special handling, if the next one needs none."""
-        self._sync()
-        if self._entry.ahead or most < 1:
+        if self.stream is None:
             return
-        if self._clip is None:
-            self._entry.schedule(self._coming_background(min(most, BACKGROUND_AHEAD)))
-        elif self._clip_frame < 0:
-            self._entry.schedule(self._coming_background(min(most, -self._clip_frame)))
-        else:
-            begin, clip = self._clip_frame, self._clip
-            stops = [at for at in (clip.speech_start_frame, clip.speech_end_frame, len(clip.frames)) if at >= begin]
-            self._entry.schedule(clip.frames[begin : min(begin + most, begin + SPEECH_AHEAD, *stops)])
+        was_saying, sent = self.stream.is_saying, self.stream.mute()
+        if self.tap is not None and was_saying:
+            self.tap.muted(max(sent, self.clip_started_frame))
+        self.awaits_marks = False
 
-    def _coming_background(self, count: int) -> tuple[bytes, ...]:
-        """The next frames of the background, which begins again where it ends."""
-        loop = self._background
-        first = loop[self._background_next : self._background_next + count]
-        missing = count - len(first)
-        return first + (loop * -(-missing // len(loop)))[:missing]
+    def stop(self, now_perf_ns: int) -> FrameStream | None:
+        """Send no more frames; return the stream."""
+        if self.stream is not None:
+            self.stream.stop()
+        if self.tap is not None:
+            self.tap.hung_up(now_perf_ns)
+        return self.stream
 
-    def clear_ahead(self) -> None:
-        """Remove the scheduled frames, because what comes next has changed."""
-        self._sync()
-        self._entry.clear()
+    # What has been sent.
 
-    def _sync(self) -> None:
-        if taken := self._entry.taken():
-            self._advance(taken)
+    def take_marks(self, until_perf_ns: int) -> list[SpeechMark]:
+        """Take what is known of the first and last speech that was offered by a moment, each once."""
+        clip, marks = self._clip, list[SpeechMark]()
+        if clip is None or self.stream is None:
+            return marks
+        start, end = self.stream.speech()
+        if not self._start_taken and start is not None and start.offered_perf_ns <= until_perf_ns:
+            self._start_taken = True
+            marks.append(SpeechMark(clip, True, start))
+        if self._start_taken and end is not None and end.offered_perf_ns <= until_perf_ns:
+            self.awaits_marks = False
+            marks.append(SpeechMark(clip, False, end))
+        return marks
 
-    def _advance(self, frames: int) -> None:
-        """Move on by `frames` sent frames. Scheduled frames never extend beyond either end of an utterance."""
-        self._sent += frames
-        if self._clip is None or self._clip_frame < 0:
-            self._background_next = (self._background_next + frames) % len(self._background)
-        if self._clip is None:
+    def count(self, evidence: Evidence | None, first_frame: int | None = None) -> None:
+        """Give the evidence of a turn the lateness of the frames that are sent from now on, or from one of them on."""
+        if self.stream is None or (evidence is self._evidence and first_frame is None):
             return
-        self._clip_frame += frames
-        if self._clip_frame == len(self._clip.frames):
-            self._clip = None
+        self.give_evidence()
+        self._evidence = evidence
+        self._next = self.stream.count_from(first_frame, counts=evidence is not None)
+
+    def give_evidence(self, end_frame: int | None = None, now_perf_ns: int | None = None) -> None:
+        """Give the turn the lateness of what was sent before a frame, and how long frames waited for the socket."""
+        evidence, stream = self._evidence, self.stream
+        if evidence is None or stream is None:
+            return
+        end = stream.sent if end_frame is None else end_frame
+        late = stream.lateness_ns(self._next, end)
+        lost = max(0, end - self._next - len(late))
+        evidence.pacing.lateness_ns += [max(late, default=0)] * lost + late
+        self._next = max(end, self._next)
+        evidence.note_blocked(stream.blocked_ns(now_perf_ns))
+
+    def counts_for(self, evidence: Evidence) -> bool:
+        """Return whether frames count for this turn now."""
+        return evidence is self._evidence
+
+    def note_held_up(self, note: Callable[[int], None]) -> None:
+        """Call `note` with what waits, once for each frame that had to wait since the last call."""
+        if self.stream is not None:
+            for _ in range(self.stream.held_up - self._held_up):
+                note(self.stream.waiting_bytes)
+            self._held_up = self.stream.held_up

@@ -1,30 +1,23 @@
 """One call: connects a transport, a protocol and the conversation. Runs on the hub and owns no clock."""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import gevent.event
 import gevent.queue
 from msgspec.structs import replace
 
-from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.conversation import NO_CHANGE, Conversation
 from loadtest.conversation.exchange import Action, BeginTurn, EndTurn, Exchange, HangUp, Interrupt, Played, Say
 from loadtest.conversation.plan import CallPlan
 from loadtest.conversation.playout import PlayoutBuffer
-from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import State
 from loadtest.conversation.wire import WireTraits
 from loadtest.engine.arrival_evidence import delay_ns, note_arrival, note_late_arrival
-from loadtest.engine.audio_track import AudioTrack
-from loadtest.engine.clock import Clocks
-from loadtest.engine.health import EngineHealth
-from loadtest.engine.pacer import PacedSocket
-from loadtest.engine.pacer_track import PacerTrack
-from loadtest.engine.sent_frames import Frame, Sent
-from loadtest.engine.timing_wheel import WheelEntry
-from loadtest.engine.transports.base import Transport, TransportItem
+from loadtest.engine.audio_track import AudioTrack, FrameStream, SpeechMark
+from loadtest.engine.hub_sender import HubStream
+from loadtest.engine.transports.base import Transport, TransportCallbacks, TransportItem
 from loadtest.protocols.advice import Attempt, advice
 from loadtest.protocols.base import CallerProtocol, EventKind, Outgoing, VoiceEvent
 from loadtest.protocols.endpoint_headers import kept_headers
@@ -33,29 +26,16 @@ from loadtest.protocols.refusals import closed_connection, refused_upgrade
 from loadtest.protocols.transports.framing import Closed, Opened, Rejected, Violation
 from telemetry.model.foreign_text import one_line
 
+if TYPE_CHECKING:
+    from loadtest.engine.engine import Engine
+
 # The most that may wait for one endpoint, however many answers it provokes: beyond it, the caller hangs up.
 MAX_WAITING_BYTES: Final = 16 * 2**20
 # What a transport passes on that is no message for the call's protocol.
 _NO_MESSAGES: Final = (Opened, Rejected, Closed, Violation)
 
 
-class CallHost(Protocol):
-    """The interface that a call needs from the engine that runs it."""
-
-    clocks: Clocks
-    health: EngineHealth
-    scans: ScanQueue  # of the audio that its calls have kept
-
-    def hang_up(self, call: "Call", reason: str) -> None:
-        """End a call."""
-        ...
-
-    def internal_error(self, call: "Call", error: Exception) -> None:
-        """End a call because of an internal error."""
-        ...
-
-
-class Call:
+class Call(TransportCallbacks):
     """One call and everything that belongs to it. `exchanges` yields each finished exchange, then None."""
 
     __slots__ = (
@@ -69,13 +49,10 @@ class Call:
         "ended",
         "endpoint_headers",
         "engine",
-        "entry",
         "exchanges",
         "failure",
-        "held",
         "is_open",
         "lost_by",
-        "paced",
         "plan",
         "playout",
         "prior_request_ns",
@@ -85,12 +62,11 @@ class Call:
         "track",
         "transport",
         "url",
-        "wake_perf_ns",
     )
 
     def __init__(
         self,
-        engine: CallHost,
+        engine: "Engine",
         plan: CallPlan,
         protocol: CallerProtocol,
         transport: Transport | None,
@@ -101,14 +77,11 @@ class Call:
         self.plan = plan
         self.protocol = protocol
         self.transport = transport  # None when the call has let go of it, or has none yet
-        self.playout = PlayoutBuffer(onset_preset, engine.scans)
+        self.playout = PlayoutBuffer(onset_preset)
         self.conversation = Conversation(plan, self.playout, WireTraits.of(protocol.capabilities))
-        self.entry: WheelEntry[Call] = WheelEntry(_discard)
-        self.track: AudioTrack | PacerTrack = AudioTrack(plan.background, self.entry)
-        self.paced: PacerTrack | None = None  # the track, where the pacer thread sends its frames
+        self.track = AudioTrack()
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the transport is gone
-        self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
         self.ready = gevent.event.Event()  # the session is ready, or has failed
         self.failure: str | None = None  # why the session never became ready
         self.lost_by: str | None = None  # why the call could not go on, and the cause of that
@@ -123,136 +96,17 @@ class Call:
         self.endpoint_headers: dict[str, str] = {}  # of the responses that led to the connection: those that are kept
         self.ended = False
         self._frame_ns = protocol.capabilities.frame_ms * 1_000_000
-        self.wake_perf_ns = 0  # the conversation's next deadline
 
     # Outgoing audio.
 
-    def send_frame(self, due_perf_ns: int, now_perf_ns: int) -> bool:
-        """Send the frame that is due, and advance the conversation if its deadline has passed.
+    def begin_audio(self, stream: FrameStream, now_perf_ns: int) -> None:
+        """Begin to send the background; the conversation is not begun yet."""
+        self.track.begin(stream, self.plan.background, self._frame_ns, now_perf_ns)
 
-        Returns whether a frame was sent: frames that were due before the caller joined are skipped.
-        """
-        transport, conversation, track = self.transport, self.conversation, self.track
-        if transport is None or self.ended or due_perf_ns < self.entry.joined_perf_ns or isinstance(track, PacerTrack):
-            return False
-        frame, clip, index = track.take()
-        exchange = conversation.exchange
-        counts = exchange is not None and (
-            conversation.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame)
-        )
-        at_end = clip is not None and index == clip.speech_end_frame
-        taken = transport.send_frame(frame)
-        gone_perf_ns = self.engine.clocks.perf_ns()
-        if exchange is not None and counts:
-            if clip is not None and index == clip.speech_start_frame:
-                exchange.evidence.pacing.begin(due_perf_ns, self._frame_ns)
-            exchange.evidence.pacing.lateness_ns.append(gone_perf_ns - due_perf_ns)
-        if not taken:
-            self._hold(transport, exchange if counts else None, now_perf_ns)
-        if counts and clip is not None and (at_end or index == clip.speech_start_frame):
-            unsent_bytes = transport.unsent_bytes() if at_end else None
-            sent = Sent(index, now_perf_ns, gone_perf_ns, unsent_bytes, transport.frame_bytes)
-            if index == clip.speech_start_frame:
-                self._mark_start(transport, clip, sent)
-            if at_end:
-                self._mark_end(transport, clip, sent)
-        if now_perf_ns >= conversation.deadline_perf_ns:
-            transport.readable()  # events that have arrived take precedence over the deadline
-            if not self.ended:
-                self.perform(conversation.on_time(now_perf_ns))
-        self._follow()
-        if not transport.outbox.waiting_bytes:
-            # Up to the first frame that is due at the conversation's deadline.
-            track.schedule_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
-        return True
-
-    def held_up(self, frame: bytes, sent: int, counts: bool, now_perf_ns: int) -> None:
-        """Handle a scheduled frame of which the socket accepted only `sent` bytes."""
-        transport = self.transport
-        if transport is None:
-            return
-        transport.keep(frame, sent)
-        self.track.clear_ahead()
-        self._hold(transport, self.conversation.exchange if counts else None, now_perf_ns)
-
-    def _hold(self, transport: Transport, exchange: Exchange | None, now_perf_ns: int) -> None:
-        """Record a frame that the socket did not accept; end the call if the endpoint does not read for too long."""
-        outbox = transport.outbox
-        self.held.append(Frame(now_perf_ns, exchange, outbox.queued_bytes))
-        self.engine.health.note_held_up(outbox.waiting_bytes)
-        self._check_unread(outbox.waiting_bytes, now_perf_ns)
-
-    def _follow(self) -> None:
-        """Take over the conversation's deadline and what the scheduled frames count for."""
-        conversation = self.conversation
-        if conversation.deadline_perf_ns < self.wake_perf_ns:
-            self.track.clear_ahead()
-        self.wake_perf_ns = conversation.deadline_perf_ns
-        exchange = conversation.exchange
-        counts = exchange is not None and (conversation.state is State.WAITING or self.track.in_speech)
-        if self.paced is not None:
-            self.paced.count(exchange.evidence if exchange is not None and counts else None)
-            self.paced.socket.set_deadline(self.wake_perf_ns)
-            return
-        self.entry.count(exchange.evidence.pacing.lateness_ns if exchange is not None and counts else None)
-
-    def settle(self) -> None:
-        """Record how long the frames waited that the socket has accepted by now."""
-        transport = self.transport
-        now_perf_ns = self.engine.clocks.perf_ns()
-        while transport is not None and self.held and self.held[0].until_bytes <= transport.outbox.drained_bytes:
-            frame = self.held.popleft()
-            if frame.exchange is not None:
-                frame.exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
-
-    def _mark_start(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
-        later_ns = sent.gone_perf_ns - sent.sent_perf_ns + transport.hand_over_ns
-        moment = clip.moment_perf_ns(clip.rendered.speech_start_sample, sent.index, sent.sent_perf_ns)
-        self.perform(self.conversation.on_speech_start(moment, later_ns))
-
-    def _mark_end(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
-        rendered, unsent_bytes = clip.rendered, sent.unsent_bytes
-        later_ns = sent.gone_perf_ns - sent.sent_perf_ns + transport.hand_over_ns
-        moment = clip.moment_perf_ns(rendered.speech_end_sample, sent.index, sent.sent_perf_ns)
-        sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
-        position_ns = sample * 1_000_000_000 // rendered.rate_hz
-        if unsent_bytes is not None:
-            self.engine.health.note_unsent(unsent_bytes)
-        exchange = self.conversation.exchange
-        if exchange is not None:
-            exchange.evidence.frame_bytes_at_speech_end = sent.frame_bytes
-        self.perform(self.conversation.on_speech_end(moment, position_ns, later_ns, unsent_bytes))
-        if exchange is not None and self.plan.manual_turns:
-            # The endpoint answers when it learns that the caller has finished.
-            exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - sent.gone_perf_ns
-
-    @property
-    def waiting_since_perf_ns(self) -> int | None:
-        """When the first of the frames that the socket has not accepted was offered; None if it accepted all."""
-        if self.paced is not None:
-            return self.paced.socket.waits_since_perf_ns
-        return self.held[0].offered_perf_ns if self.held else None
-
-    # Outgoing audio that the pacer thread sends.
-
-    def pace(self, paced: PacedSocket, now_perf_ns: int) -> None:
-        """Have the pacer thread send the frames from now on; the call is not begun yet."""
-        tap = self.track.tap
-        self.track = self.paced = PacerTrack(paced, tap)
-        first_due_perf_ns = paced.begin(self.plan.background, self._frame_ns, now_perf_ns)
-        if tap is not None:
-            tap.began(first_due_perf_ns - self._frame_ns)
-
-    def on_paced(self, now_perf_ns: int) -> None:
-        """Account for what the pacer thread has sent, and advance the conversation if its deadline has passed."""
-        transport, track = self.transport, self.paced
-        if transport is None or track is None or self.ended:
-            return
-        paced = track.socket
-        try:
-            paced.raise_broken()
-        except OSError as error:
-            transport.refused(error)
+    def on_sent(self, now_perf_ns: int) -> None:
+        """Account for what has been sent, and advance the conversation if its deadline has passed."""
+        transport, track = self.transport, self.track
+        if transport is None or self.ended:
             return
         is_due = now_perf_ns >= self.conversation.deadline_perf_ns
         if track.awaits_marks or is_due:
@@ -264,35 +118,77 @@ class Call:
             return
         track.give_evidence()
         track.note_held_up(self.engine.health.note_held_up)
-        if paced.waiting_bytes:
-            self._check_unread(paced.waiting_bytes, now_perf_ns)
+        self._check_unread(now_perf_ns)
         self._follow()
 
     def _take_marks(self, until_perf_ns: int) -> bool:
-        """Account for the speech that the pacer thread had sent by a moment; return whether there was any."""
-        track, transport = self.paced, self.transport
-        if track is None or transport is None or not track.awaits_marks or self.ended:
+        """Account for the speech that had been sent by a moment; return whether there was any."""
+        track, transport = self.track, self.transport
+        if transport is None or not track.awaits_marks or self.ended:
             return False
         marks = track.take_marks(until_perf_ns)
         for mark in marks:
-            exchange, frame = self.conversation.exchange, mark.frame
+            exchange = self.conversation.exchange
             if mark.is_start:
                 if exchange is not None:
-                    exchange.evidence.pacing.begin(frame.due_perf_ns, self._frame_ns)
-                    track.count(exchange.evidence, frame.number)
-                self._mark_start(transport, mark.clip, mark.sent)
+                    exchange.evidence.pacing.begin(mark.frame.due_perf_ns, self._frame_ns)
+                    track.count(exchange.evidence, mark.frame.number)
+                self._mark_start(transport, mark)
             else:
-                track.give_evidence(frame.number + 1)
-                self._mark_end(transport, mark.clip, mark.sent)
+                track.give_evidence(mark.frame.number + 1)
+                self._mark_end(transport, mark)
         return bool(marks)
 
-    def _check_unread(self, waiting_bytes: int, now_perf_ns: int) -> None:
+    def _mark_start(self, transport: Transport, mark: SpeechMark) -> None:
+        clip, frame = mark.clip, mark.frame
+        later_ns = frame.gone_perf_ns - frame.offered_perf_ns + transport.hand_over_ns
+        moment = clip.moment_perf_ns(clip.rendered.speech_start_sample, clip.speech_start_frame, frame.offered_perf_ns)
+        self.perform(self.conversation.on_speech_start(moment, later_ns))
+
+    def _mark_end(self, transport: Transport, mark: SpeechMark) -> None:
+        clip, frame, rendered = mark.clip, mark.frame, mark.clip.rendered
+        later_ns = frame.gone_perf_ns - frame.offered_perf_ns + transport.hand_over_ns
+        moment = clip.moment_perf_ns(rendered.speech_end_sample, clip.speech_end_frame, frame.offered_perf_ns)
+        sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
+        position_ns = sample * 1_000_000_000 // rendered.rate_hz
+        if frame.unsent_bytes is not None:
+            self.engine.health.note_unsent(frame.unsent_bytes)
+        exchange = self.conversation.exchange
+        if exchange is not None:
+            exchange.evidence.frame_bytes_at_speech_end = frame.frame_bytes
+        self.perform(self.conversation.on_speech_end(moment, position_ns, later_ns, frame.unsent_bytes))
+        if exchange is not None and self.plan.manual_turns:
+            # The endpoint answers when it learns that the caller has finished.
+            exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - frame.gone_perf_ns
+
+    def _check_unread(self, now_perf_ns: int) -> None:
         """End the call if the endpoint does not read for too long."""
-        since_perf_ns = self.waiting_since_perf_ns
-        waited_ns = 0 if since_perf_ns is None else now_perf_ns - since_perf_ns
-        if waited_ns > self.plan.limits.unread_ns or waiting_bytes > MAX_WAITING_BYTES:
+        since_perf_ns, stream = self.waiting_since_perf_ns, self.track.stream
+        if stream is None or since_perf_ns is None:
+            return
+        waited_ns = now_perf_ns - since_perf_ns
+        if waited_ns > self.plan.limits.unread_ns or stream.waiting_bytes > MAX_WAITING_BYTES:
             reason = f"the endpoint did not read the caller's audio for {waited_ns / 1e9:.0f} s"
             self.lost(reason, now_perf_ns, Failure("timeout", "not_read"))
+
+    @property
+    def waiting_since_perf_ns(self) -> int | None:
+        """When the first of the frames that the socket has not accepted was offered; None if it accepted all."""
+        return None if self.track.stream is None else self.track.stream.waits_since_perf_ns
+
+    def _follow(self) -> None:
+        """Take over the conversation's deadline and what the frames count for."""
+        conversation, stream = self.conversation, self.track.stream
+        exchange = conversation.exchange
+        counts = exchange is not None and (conversation.state is State.WAITING or self.track.in_speech)
+        self.track.count(exchange.evidence if exchange is not None and counts else None)
+        if stream is not None:
+            stream.set_deadline(conversation.deadline_perf_ns)
+
+    def settle(self) -> None:
+        """Record how long the frames waited that the socket has accepted by now."""
+        if isinstance(self.track.stream, HubStream):
+            self.track.stream.settle(self.engine.clocks.perf_ns())
 
     # Incoming data.
 
@@ -303,7 +199,6 @@ class Call:
             return
         transport.open(self, timeout_s)
         self.receive_stamp = transport.stamp_kind
-        self.entry.write = transport.write
         transport.begin()
 
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, items: Sequence[TransportItem]) -> None:
@@ -315,7 +210,7 @@ class Call:
             note_arrival(exchange.evidence, transport, self.engine.health, moments, items)
         elif transport is not None and self.connect_ns is None:
             self.connect_earlier_ns += delay_ns(transport, self.engine.health, moments)
-        moved = self._take_marks(stamp_perf_ns) if self.paced is not None and self.paced.awaits_marks else False
+        moved = self.track.awaits_marks and self._take_marks(stamp_perf_ns)
         for item in items:
             if type(item) is not str and type(item) is not bytes and isinstance(item, _NO_MESSAGES):
                 self.note(item, stamp_perf_ns)
@@ -326,15 +221,14 @@ class Call:
         if transport is not None:
             for credited in self.conversation.take_credited():
                 note_late_arrival(credited.evidence, transport, self.engine.health, moments, items)
-        if not self.ended and (answers := self.protocol.pending()):
-            self._answer(answers, exchange, stamp_perf_ns)
+        if not self.ended:
+            self._answer(exchange, stamp_perf_ns)
         if moved:
             self._follow()
 
-    def _answer(self, answers: Iterable[Outgoing], exchange: Exchange | None, asked_perf_ns: int) -> None:
+    def _answer(self, exchange: Exchange | None, asked_perf_ns: int) -> None:
         """Send what the endpoint asked for; before it answers the caller, it waits for as long as that took."""
-        self._send_all(answers)
-        if exchange is not None and self.conversation.state is State.WAITING:
+        if self._send_all(self.protocol.pending) and exchange is not None and self.conversation.state is State.WAITING:
             exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - asked_perf_ns
 
     def sent_late(self, late_ns: int) -> None:
@@ -344,17 +238,13 @@ class Call:
         if exchange is not None and (self.conversation.state is State.WAITING or self.track.in_speech):
             exchange.evidence.pacing.note_elsewhere(late_ns)
 
-    def queued(self) -> None:
-        """Schedule no frames ahead: they must go behind what is waiting."""
-        self.track.clear_ahead()
-
     def detach_transport(self) -> Transport | None:
         """Detach the transport and return it.
 
         The transport refers to this call. Without detaching, the reference cycle would keep a finished call until a
         full garbage collection, which pauses every caller.
         """
-        transport, self.transport, self.entry.write = self.transport, None, _discard
+        transport, self.transport = self.transport, None
         if transport is not None:
             transport.release()
         return transport
@@ -375,7 +265,7 @@ class Call:
             self.endpoint_headers |= kept_headers(item.headers, "upgrade")
         if isinstance(item, Opened):
             self.is_open = True
-            self._send_all(self.protocol.opened())
+            self._send_all(self.protocol.opened)
             if self.protocol.capabilities.ready_when_open:
                 self._on_first_event(VoiceEvent(EventKind.READY, "opened"), stamp_perf_ns)
         elif isinstance(item, Rejected):
@@ -440,18 +330,17 @@ class Call:
                 if exchange is not None and exchange.evidence.clock_steps is None:
                     exchange.evidence.clock_steps = self.engine.clocks.steps
                 self.track.mute()
-                overdue = self.entry.overdue if self.paced is None else self.paced.socket.overdue
-                self.track.say(action.clip, overdue(self.engine.clocks.perf_ns()))
+                self.track.say(action.clip, self.engine.clocks.perf_ns())
             elif isinstance(action, BeginTurn):
                 self.track.mute()
-                self._send_all(self.protocol.begin_turn(action.words))
+                self._send_all(partial(self.protocol.begin_turn, action.words))
             elif isinstance(action, EndTurn):
                 self.track.mute()
-                self._send_all(self.protocol.end_turn())
+                self._send_all(self.protocol.end_turn)
             elif isinstance(action, Interrupt):
-                self._send_all(self.protocol.interrupt(action.played_ms))
+                self._send_all(partial(self.protocol.interrupt, action.played_ms))
             elif isinstance(action, Played):
-                self._send_all(self.protocol.played(action.mark))
+                self._send_all(partial(self.protocol.played, action.mark))
             elif isinstance(action, HangUp):
                 self.engine.hang_up(self, action.reason)
             else:
@@ -459,11 +348,8 @@ class Call:
 
     def _finished(self, exchange: Exchange) -> None:
         now_perf_ns = self.engine.clocks.perf_ns()
-        for frame in self.held:
-            if frame.exchange is exchange:
-                exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
-        if self.paced is not None and self.paced.counts_for(exchange.evidence):
-            self.paced.give_evidence(now_perf_ns=now_perf_ns)
+        if self.track.counts_for(exchange.evidence):
+            self.track.give_evidence(now_perf_ns=now_perf_ns)
         since = exchange.timeline.speech_start_perf_ns or exchange.began_perf_ns
         exchange.evidence.loop_lag_worst_ns = self.engine.health.worst_loop_lag_since(since)
         self._check_clock(exchange)
@@ -479,10 +365,16 @@ class Call:
         if stepped and transport is not None and transport.stamped:
             exchange.evidence.note_fault("clock step")
 
-    def _send_all(self, messages: Iterable[Outgoing]) -> None:
-        if self.transport is not None:
+    def _send_all(self, make: Callable[[], Sequence[Outgoing]]) -> bool:
+        """Have the protocol make messages, and send them; return whether there were any."""
+        transport = self.transport
+        if transport is None:
+            return False
+        with self.track.numbering():
+            messages = make()
             for message in messages:
-                self.transport.send(message)
+                transport.send(message)
+        return bool(messages)
 
     def lost(self, reason: str, now_perf_ns: int, failure: Failure | None) -> None:
         """End the conversation because it cannot continue; the current turn, or the first, fails."""
@@ -514,8 +406,3 @@ class Call:
         """
         self.failure, self.cause = one_line(reason), failure
         self.lost(reason, now_perf_ns, failure)
-
-
-def _discard(frame: bytes) -> int:
-    """Discard a frame while there is no connection."""
-    return len(frame)

@@ -18,7 +18,7 @@ class Clocks:
 
     `offset_ns` is wall clock - monotonic clock as last measured, and `error_ns` how far a converted stamp may be off:
     by how much that measurement may be, and by how much the offset had moved since the one before. `steps` counts the
-    measurements that found that the wall clock had been set, forward or back, since the previous one.
+    measurements, and stamps, that showed that the wall clock had been set, forward or back.
     """
 
     def __init__(
@@ -62,6 +62,16 @@ class Clocks:
     def to_perf_ns(self, unix_ns: int) -> int:
         """Convert a wall-clock timestamp to the monotonic clock."""
         return unix_ns - self.offset_ns
+
+    def received_perf_ns(self, unix_ns: int, seen_perf_ns: int) -> int:
+        """Convert the kernel's timestamp of what was seen at a moment: what came after that shows that the wall clock
+        has been set."""
+        stamp_perf_ns = unix_ns - self.offset_ns
+        if stamp_perf_ns <= seen_perf_ns:
+            return stamp_perf_ns
+        if stamp_perf_ns - seen_perf_ns > STEP_NS:
+            self.steps += 1
+        return seen_perf_ns
 
     def to_unix_ns(self, perf_ns: int) -> int:
         """Convert a monotonic timestamp to wall-clock time."""

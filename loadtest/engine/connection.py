@@ -11,7 +11,6 @@ import socket as socket_names
 import ssl
 import struct
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,7 +18,7 @@ from loadtest.engine import tls_mismatch
 from loadtest.engine.clock import Clocks
 from loadtest.engine.local_limits import buffers_exhausted
 from loadtest.engine.outbox import Outbox
-from loadtest.engine.pacer import PacedSocket, Pacer
+from loadtest.engine.pacer import FrameHead, PacedSocket, Pacer
 from loadtest.engine.tls import Tls
 from loadtest.engine.watch import SocketWatch
 from loadtest.protocols.failure import Failure, code_of
@@ -101,12 +100,7 @@ class OpenedSocket:
 
 
 class Connection:
-    """One socket. `closed` is the reason why the connection ended, None while it is open.
-
-    `write(frame)` passes a whole frame to the socket without any checks and returns how many bytes it accepted (a
-    negative number means that the rest is already in the outbox), or raises OSError, to be passed to `refused`. It may
-    only be used while the outbox is empty.
-    """
+    """One socket. `closed` is the reason why the connection ended, None while it is open."""
 
     def __init__(self, parts: ConnectionParts, opened: OpenedSocket, callbacks: ConnectionCallbacks) -> None:
         fd, tls = opened.fd, opened.tls
@@ -127,7 +121,6 @@ class Connection:
         self._is_secured = False
         self._reading = False
         self._broken: OSError | None = None
-        self.clock_fault = False
         self._watch = parts.watch
         self._writer = parts.loop.io(fd, _WRITE)
         self._watch.add(fd, self, stamped=self.stamped)
@@ -162,20 +155,15 @@ class Connection:
         """The source of receive timestamps: "kernel" or "user", part of each turn's evidence."""
         return "kernel" if self.stamped else "user"
 
-    @property
-    def write(self) -> Callable[[bytes], int]:
-        """The function that writes a frame; see the class."""
-        return self._sock.send if self._tls is None else self._write_secured
-
     def readable(self) -> None:
         """Read what has arrived and pass it on."""
         if self._reading or self.closed is not None:
             return
         self._reading = True
         try:
-            reads = _READS_PER_WAKE
-            while self._read() == READ_BYTES and reads and self.closed is None and self._watch.has_time_to_read():
-                reads -= 1
+            for _ in range(_READS_PER_WAKE):
+                if self._read() < READ_BYTES or self.closed is not None:
+                    break
         finally:
             self._reading = False
         if self._broken is not None:
@@ -213,11 +201,7 @@ class Connection:
             _, kind, payload = ancillary[0]
             if kind == _SO_TIMESTAMPNS and len(payload) == 16:
                 seconds, nanoseconds = _unpack_timespec(payload)
-                stamp = self._clocks.to_perf_ns(seconds * 1_000_000_000 + nanoseconds)
-                if stamp > seen:
-                    # Received after it was seen, so the clock offset is wrong by at least that much.
-                    self.clock_fault = self.clock_fault or stamp - seen > 1_000_000
-                    stamp = seen
+                stamp = self._clocks.received_perf_ns(seconds * 1_000_000_000 + nanoseconds, seen)
         if self._tls is not None:
             data = self._decrypt(data)
         if data:
@@ -277,58 +261,43 @@ class Connection:
 
         Data for a connection that is gone is discarded and counts as accepted.
         """
-        return self._write(self.outbox.push, data)
+        if not data or self.closed is not None:
+            return True
+        try:
+            taken = self.outbox.push(data)
+        except OSError as error:
+            self._broke(error)
+            return True
+        if not taken and isinstance(self.outbox, Outbox) and not self._writer.active:
+            self._writer.start(self._writable)
+        return taken
 
-    def pace(self, pacer: Pacer, frame_ns: int) -> PacedSocket | None:
+    def pace(self, pacer: Pacer, frame_ns: int, head: FrameHead | None = None) -> PacedSocket | None:
         """Have the pacer thread write to the socket from now on; None where it cannot: the hub goes on writing.
 
         Encrypted records are in an order that only the hub knows.
         """
         if self._tls is not None or self.closed is not None or self.outbox.waiting_bytes:
             return None
-        paced = pacer.add(self._fd, frame_ns)
+        paced = pacer.add(self._fd, frame_ns, self._broke, head)
         if paced is not None:
             self.outbox = paced
         return paced
 
-    def _write_secured(self, frame: bytes) -> int:
-        return len(frame) if self.send(frame) else -1
-
     def _write_handshake(self) -> None:
         """Send TLS's own records. If messages are waiting, the records go before the next encrypted one."""
-        if self._tls is not None and isinstance(self.outbox, Outbox) and not self.outbox.waiting_bytes:
-            self._write(self.outbox.push_wire, self._tls.step())
-
-    def _write(self, push: Callable[[bytes], bool], data: bytes) -> bool:
-        if not data or self.closed is not None:
-            return True
+        outbox = self.outbox
+        if self._tls is None or self.closed is not None or not isinstance(outbox, Outbox) or outbox.waiting_bytes:
+            return
         try:
-            taken = push(data)
+            if not outbox.push_wire(self._tls.step()) and not self._writer.active:
+                self._writer.start(self._writable)
         except OSError as error:
             self._broke(error)
-            return True
-        if not taken:
-            self._wait_for_room()
-        return taken
-
-    def keep(self, frame: bytes, sent: int) -> None:
-        """Queue what `write` left of a frame; it is sent first, as soon as possible."""
-        if sent >= 0 and isinstance(self.outbox, Outbox):
-            self.outbox.keep(frame, sent)
-        self._wait_for_room()
-
-    def refused(self, error: OSError) -> None:
-        """Handle an error of `write`: the socket is full, or the connection is gone, which ends it."""
-        if not isinstance(error, BlockingIOError) and self.closed is None:
-            self._broke(error)
-
-    def _wait_for_room(self) -> None:
-        if not self._writer.active and self.closed is None and isinstance(self.outbox, Outbox):
-            self._writer.start(self._writable)
 
     def _writable(self) -> None:
-        if not self._watch.has_time() or not isinstance(self.outbox, Outbox):
-            return  # the hub calls again as long as there is room
+        if not isinstance(self.outbox, Outbox):
+            return
         try:
             if self.outbox.flush():
                 self._writer.stop()

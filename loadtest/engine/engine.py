@@ -1,9 +1,9 @@
 """The engine: one per worker process, moving all of its callers' audio in real time on the gevent hub.
 
-Only the engine owns sockets and clocks. The pacer thread sends the frames of the sockets that it can write to (`pacer`,
-`pacer_track`), and a tick of the hub accounts for what it has sent; the frames of the other calls are sent by that tick
-itself (`timing_wheel`, `audio_track`). Incoming data is read and decoded between two ticks; what is still unread when
-the next tick is due waits in the kernel, which has timestamped it. A caller's greenlet only waits.
+Only the engine owns sockets and clocks. The pacer thread sends the frames of the sockets that it can write to
+(`pacer`), and a tick of the hub accounts for what it has sent; the frames of the other calls are sent by that tick
+itself (`hub_sender`). Incoming data is read and decoded between two ticks; what is still unread when the next tick is
+due waits in the kernel, which has timestamped it. A caller's greenlet only waits.
 """
 
 import logging
@@ -13,21 +13,20 @@ from typing import Any, Final, cast
 import gevent
 from msgspec.structs import replace
 
-from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan, Limits
+from loadtest.engine.audio_track import FrameStream
 from loadtest.engine.call import Call
 from loadtest.engine.call_audio.keeper import CallAudioKeeper
 from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
 from loadtest.engine.health import EngineHealth
+from loadtest.engine.hub_sender import HubSender, HubStream
 from loadtest.engine.local_limits import Exhausted, LocalLimits
-from loadtest.engine.pacer import Pacer
-from loadtest.engine.pacer_track import KIND
+from loadtest.engine.pacer import PacedSocket, Pacer
 from loadtest.engine.ticker import Ticker
-from loadtest.engine.timing_wheel import TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
-from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, TransportParts
+from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, Transport, TransportParts
 from loadtest.engine.transports.opening import make_transport
 from loadtest.engine.transports.prior_request import answer_of
 from loadtest.engine.transports.stream import StreamTransport
@@ -66,23 +65,9 @@ def _is_strange(event: VoiceEvent) -> bool:
     return event.kind is EventKind.UNKNOWN or (event.kind is EventKind.ERROR and malformed)
 
 
-# Of SLICE_SAMPLES each: all that 4,000 callers hear in real time at 24 kHz, in 0.15 ms of each tick.
-MOST_SLICES_PER_TICK: Final = 4
-
-
-def scan_while_idle(queue: ScanQueue, perf_ns: Callable[[], int], next_tick_perf_ns: int) -> None:
-    """Scan a few slices, none of which begins once the next tick is due.
-
-    So a tick is delayed by the scanning of SLICE_SAMPLES at the most.
-    """
-    for _ in range(MOST_SLICES_PER_TICK):
-        if not queue or perf_ns() >= next_tick_perf_ns:
-            return
-        queue.scan_slice()
-
-
 _log = logging.getLogger(__name__)
 
+KIND: Final = "thread"
 _OFFSET_EVERY_NS: Final = 1_000_000_000
 GREETING_NS: Final = 500_000_000
 
@@ -104,16 +89,13 @@ class Engine:
         """`mask` is that of the calls' prepared frames, of `masked_frames.MASKS`. Without `pacer`, the hub sends."""
         self.clocks = clocks or Clocks()
         self.health = EngineHealth()
-        self.scans = ScanQueue()
         self.keeper: CallAudioKeeper | None = None  # where calls are to be kept
         self._frame_ns = frame_ns
         self._onset_preset = onset_preset
         loop: Any = gevent.get_hub().loop
         base = self.clocks.perf_ns()
         self._offset_at_perf_ns = base + _OFFSET_EVERY_NS
-        self._wheel: TimingWheel[Call] = TimingWheel(base, frame_ns)
-        self._watch = SocketWatch(loop, self.clocks.perf_ns, self.health.note_looked)
-        self._lateness_ns: list[int] = []  # of the frames of this tick
+        self._watch = SocketWatch(loop, self.clocks.perf_ns, self._note_looked)
         limits = LocalLimits()
         limits.allow_many_files()
         connections = ConnectionParts(loop, self._watch, self.clocks)
@@ -122,7 +104,8 @@ class Engine:
             connections, self._webrtc, self._rooms, limits, tls, max_message_bytes, mask
         )
         self._pacer = pacer
-        self._paced: dict[int, Call] = {}  # by the number of the socket
+        self._hub = HubSender(base, self.clocks.perf_ns, self._not_sent)
+        self._sending: dict[FrameStream, Call] = {}
         self._calls: set[Call] = set()
         self._winding_down = False
         self.cut_by = "the end of the caller"  # named as the cause when a caller is ended from outside
@@ -136,7 +119,7 @@ class Engine:
 
     def pacer_of(self, call: Call) -> str:
         """Likewise, of a call."""
-        return self._ticker.kind if call.paced is None else KIND
+        return KIND if isinstance(call.track.stream, PacedSocket) else self._ticker.kind
 
     @property
     def calls_in_flight(self) -> int:
@@ -169,88 +152,55 @@ class Engine:
         now = self.clocks.perf_ns()
         if self._calls:  # without calls, a late tick delays nothing
             self.health.note_tick(max(0, now - self._tick_due_perf_ns), now)
-        if self._wheel.spacing_ticks != self._ticker.spacing_ticks:
-            self._ticker.space(self._wheel.spacing_ticks, now)
-        next_tick_perf_ns = self._tick_due_perf_ns = self._ticker.next_perf_ns(now)
-        if self._pacer is not None and self._paced:
-            self._collect(self._pacer, now)
-        for slot in self._wheel.due(now):
-            self._send(slot, now)
-        if self._lateness_ns:
-            self.health.note_frames(self._lateness_ns)
-            self._lateness_ns.clear()
-        self._watch.tick(now, next_tick_perf_ns)
-        scan_while_idle(self.scans, self.clocks.perf_ns, next_tick_perf_ns)
+        # With nothing to send, a tick only accounts for what the thread has sent, and serves deadlines.
+        self._ticker.space(1 if self._hub.streams else 2, now)
+        self._tick_due_perf_ns = self._ticker.next_perf_ns(now)
+        self._account(*self._hub.collect(now))
+        if self._pacer is not None:
+            if self._pacer.has_failed:
+                self._end_paced(RuntimeError("the pacer thread has ended"))
+            self._account(*self._pacer.collect(now))
+        self._watch.tick(self._tick_due_perf_ns)
         if self.keeper is not None:
-            self.keeper.send_while_idle(self.clocks.perf_ns(), next_tick_perf_ns)
+            self.keeper.send(now)
         if now >= self._offset_at_perf_ns:
             self._offset_at_perf_ns = now + _OFFSET_EVERY_NS
             self.clocks.measure()
 
-    def _collect(self, pacer: Pacer, now_perf_ns: int) -> None:
-        """Account for what the pacer thread has sent, and serve the calls whose deadline has come."""
-        if pacer.has_failed:
-            for call in tuple(self._paced.values()):
-                self.internal_error(call, RuntimeError("the pacer thread has ended"))
-        found, lateness_ns = pacer.collect(now_perf_ns)
-        self._lateness_ns += lateness_ns
-        for index in found:
-            call = self._paced.get(index)
+    def _account(self, found: Sequence[FrameStream], lateness_ns: list[int]) -> None:
+        """Account for what has been sent, and serve the calls of the streams that have news."""
+        self.health.note_frames(lateness_ns)
+        for stream in found:
+            call = self._sending.get(stream)
             if call is None:
                 continue
             try:
-                call.on_paced(now_perf_ns)
-            except Exception as error:  # noqa: BLE001 - as in `_send_special`
+                call.on_sent(self.clocks.perf_ns())
+            except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
                 self.internal_error(call, error)
 
-    def _begin_audio(self, call: Call) -> None:
+    def _note_looked(self, looked_perf_ns: int) -> None:
+        self.health.note_looked(looked_perf_ns)
+
+    def _not_sent(self, stream: HubStream, error: Exception) -> None:
+        call = self._sending.get(stream)
+        if call is not None:
+            self.internal_error(call, error)
+
+    def _end_paced(self, error: Exception) -> None:
+        for stream, call in tuple(self._sending.items()):
+            if not isinstance(stream, HubStream):
+                self.internal_error(call, error)
+
+    def _begin_audio(self, call: Call, transport: Transport) -> None:
         """Begin to send a call's background: by the pacer thread where it can, else from the hub."""
-        transport, now = call.transport, self.clocks.perf_ns()
+        stream: FrameStream | None = None
         if self._pacer is not None and isinstance(transport, StreamTransport):
-            paced = transport.pace(self._pacer, self._frame_ns)
-            if paced is not None:
-                self._paced[paced.index] = call
-                call.pace(paced, now)
-                return
-        self._wheel.add(call.entry, call, now)
-        if call.track.tap is not None:
-            call.track.tap.began(call.entry.first_due_perf_ns - self._frame_ns)
-
-    def _send(self, slot: WheelSlot[Call], began_perf_ns: int) -> None:
-        """Send a frame for each caller of a slot. This runs for every frame; the common path calls only `write`."""
-        perf_ns, note_lateness, due = self.clocks.perf_ns, self._lateness_ns.append, slot.due_perf_ns
-        for call, write, frame, counted in slot.take_row(began_perf_ns):
-            if frame is None:
-                lateness = perf_ns() - due
-                if not self._send_special(call, due):
-                    continue
-            else:
-                try:
-                    sent = write(frame)
-                except Exception as error:  # noqa: BLE001 - as in `_send_special`
-                    sent = self._not_sent(call, error)
-                lateness = perf_ns() - due  # a pause of this process while it writes delays the frame, too
-                if counted is not None:
-                    counted.append(lateness)
-                if sent != len(frame) and not call.ended:
-                    call.held_up(frame, sent, counted is not None, due + lateness)
-            note_lateness(lateness)
-
-    def _send_special(self, call: Call, due_perf_ns: int) -> bool:
-        """Send a frame that was not scheduled ahead; return whether there was one."""
-        try:
-            return call.send_frame(due_perf_ns, self.clocks.perf_ns())
-        except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
-            self.internal_error(call, error)
-            return False
-
-    def _not_sent(self, call: Call, error: Exception) -> int:
-        """Handle an error of `write` and return how many bytes were sent: none. A broken connection ends the call."""
-        if not isinstance(error, OSError):
-            self.internal_error(call, error)
-        elif call.transport is not None:
-            call.transport.refused(error)
-        return 0
+            stream = transport.pace(self._pacer, self._frame_ns)
+        if stream is None:
+            stream = self._hub.add(transport, self._frame_ns)
+        self._sending[stream] = call
+        call.begin_audio(stream, self.clocks.perf_ns())
 
     def internal_error(self, call: Call, error: Exception) -> None:
         """End one call because of an internal error of the load generator, and log it."""
@@ -262,11 +212,9 @@ class Engine:
         """End a call: nothing more is sent or decoded."""
         if call.ended:
             return
-        self._wheel.remove(call.entry)
-        if call.paced is not None:
-            self._paced.pop(call.paced.stop(), None)
-        if call.track.tap is not None:
-            call.track.tap.hung_up(self.clocks.perf_ns())
+        stream = call.track.stop(self.clocks.perf_ns())
+        if stream is not None:
+            self._sending.pop(stream, None)
         transport = call.transport
         if transport is not None and transport.is_open:
             for message in call.protocol.goodbye():
@@ -319,9 +267,9 @@ class Engine:
             else:
                 call.began_perf_ns = self.clocks.perf_ns()
                 self._prevent(call, prevented)
-            if call.failure is None:
+            if call.failure is None and call.transport is not None:
                 self.health.calls_connected += 1
-                self._begin_audio(call)
+                self._begin_audio(call, call.transport)
                 call.begin(self.clocks.perf_ns())
             else:
                 self.health.calls_failed_to_connect += 1

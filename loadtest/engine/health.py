@@ -20,7 +20,7 @@ class EngineHealth:
         self._unsent_worst_bytes: int | None = None
         self._tick_due_perf_ns: int | None = None  # of the newest tick
         self._earlier_due_perf_ns: int | None = None  # of the tick before it
-        self._looked_perf_ns: int | None = None  # nothing is unread that came before
+        self._looked_perf_ns = 0  # nothing is unread that came before: until there was a look, anything may be
         # Lags that no later one has reached, and when they were: each is the worst since the one before it.
         self._lags_ns: list[int] = []
         self._lagged_perf_ns: list[int] = []
@@ -75,12 +75,11 @@ class EngineHealth:
 
     def note_looked(self, looked_perf_ns: int) -> None:
         """Nothing is unread, on any socket that the kernel stamps, that came before this moment."""
-        if self._looked_perf_ns is None or looked_perf_ns > self._looked_perf_ns:
-            self._looked_perf_ns = looked_perf_ns
+        self._looked_perf_ns = max(self._looked_perf_ns, looked_perf_ns)
 
     def unread_before_ns(self, stamp_perf_ns: int) -> int:
         """Return how long before its stamp the first of what was read together can have come at the most."""
-        return 0 if self._looked_perf_ns is None else max(0, stamp_perf_ns - self._looked_perf_ns)
+        return max(0, stamp_perf_ns - self._looked_perf_ns)
 
     def worst_loop_lag_since(self, moment_perf_ns: int) -> int:
         """The worst lag of the loop since a moment; lags under half a millisecond count as none."""

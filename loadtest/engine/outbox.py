@@ -77,12 +77,6 @@ class Outbox:
         self.queued_bytes += self._begun_bytes
         return False
 
-    def keep(self, data: bytes, sent: int) -> None:
-        """Queue all but the first `sent` bytes of some data that is not to be encrypted."""
-        if sent:
-            data = data[sent:]
-        self._queue(data)
-
     def _queue(self, data: bytes) -> None:
         self._parts.append(data)
         self.queued_bytes += len(data)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import operator
 import os
 import signal
@@ -24,6 +25,8 @@ from gevent import monkey
 
 from corpora.rendering.cache import cache_root
 from loadtest.conversation.prepared_clip import FrameTable, PreparedClip
+from loadtest.protocols.base import CountedHead
+from loadtest.protocols.transports.masked_frames import FIXED, FIXED_MASK
 
 _LOOP: Final = "loadtest.engine.pacer_loop"
 MOST_SOCKETS: Final = 4096
@@ -32,8 +35,10 @@ KEPT_FRAMES: Final = 512
 _MOST_PARTS: Final = 4096
 _LOGGED_FRAMES: Final = 2**18
 _LEAD_NS: Final = 6_000_000  # longer than the thread ever sleeps: it cannot oversleep a first frame
-_SLOT_NS: Final = 1_000_000
+PHASE_NS: Final = 1_000_000
 _MOST_COPIES: Final = 64
+# What may wait of frames that are made when they are sent: more than a minute of most wires' audio.
+_WAITING_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +49,107 @@ class OfferedFrame:
     due_perf_ns: int
     offered_perf_ns: int
     gone_perf_ns: int
-    unsent_bytes: int | None  # that had not left this machine then; None: not known
+    frame_bytes: int  # its size on the wire
+    unsent_bytes: int | None  # that had not left this machine then; None: not known, or not asked
+
+
+def _offered(columns: list[int], unsent_bytes: int | None) -> OfferedFrame | None:
+    """Return a frame as the thread notes it; None if it was not offered."""
+    return None if columns[0] < 0 else OfferedFrame(*columns, unsent_bytes)  # pyright: ignore[reportCallIssue]
+
+
+class Phases:
+    """The moments of a frame, 1 ms apart, over which streams are spread: not all of them are due at once."""
+
+    def __init__(self) -> None:
+        self._streams: list[int] = []
+
+    def take(self, frame_ns: int) -> int:
+        """Return the phase with the fewest streams, which then has one more."""
+        size = frame_ns // PHASE_NS
+        self._streams += [0] * (size - len(self._streams))
+        phase = min(range(size), key=self._streams.__getitem__)
+        self._streams[phase] += 1
+        return phase
+
+    def give_back(self, phase: int) -> None:
+        """Account for a stream that has ended."""
+        self._streams[phase] -= 1
+
+    def first_due(self, phase: int, frame_ns: int, earliest_perf_ns: int, base_perf_ns: int = 0) -> int:
+        """Return the first moment of a phase; `base_perf_ns` is one of phase 0."""
+        return earliest_perf_ns + (base_perf_ns + phase * PHASE_NS - earliest_perf_ns) % frame_ns
+
+
+class FrameHead:
+    """What begins each frame of a call over WebSocket that is complete but for numbers, as the loop reads it.
+
+    `table` has the columns that `pacer_loop` names, and then for each number where the text before it ends, and its
+    step.
+    """
+
+    def __init__(self, head: CountedHead, mask: str, *, is_text: bool) -> None:
+        self._numbers = np.frombuffer(head.numbers, np.int64)
+        texts = [text.replace(b"\0", b"%") for text in head.pattern.replace(b"%%", b"\0").split(b"%d")]
+        self._text = np.frombuffer(b"".join(texts) + b" ", np.uint8)  # never empty
+        ends = list(itertools.accumulate(map(len, texts)))
+        own_mask = -1 if mask != FIXED else int.from_bytes(FIXED_MASK, "little")
+        addresses = self._text.ctypes.data, self._numbers.ctypes.data
+        of_numbers = [each for pair in zip(ends, head.steps, strict=False) for each in pair]
+        first_byte = 0x81 if is_text else 0x82
+        self.table = np.array([len(head.steps), *addresses, own_mask, first_byte, ends[-1], *of_numbers], np.int64)
+        self.frames = np.zeros(_WAITING_BYTES, np.uint8)  # memory that is not needed is not touched
 
 
 class PacedSocket:
     """A socket that only the pacer thread and `push` write to, one at a time. Implements `base.SendBacklog`."""
 
-    __slots__ = ("_cells", "_messages", "_pacer", "_tables", "index", "is_open", "slot")
+    __slots__ = (
+        "_broke",
+        "_cells",
+        "_head",
+        "_is_numbering",
+        "_messages",
+        "_pacer",
+        "_phase",
+        "_tables",
+        "index",
+        "is_open",
+    )
 
-    def __init__(self, pacer: "Pacer", index: int, slot: int) -> None:
-        self._pacer, self.index, self.slot = pacer, index, slot
+    def __init__(
+        self, pacer: "Pacer", index: int, phase: int, broke: Callable[[OSError], None], head: FrameHead | None
+    ) -> None:
+        self._head, self._is_numbering = head, False
+        self._pacer, self.index, self._phase, self._broke = pacer, index, phase, broke
         self._cells = pacer.cells[index * pacer.loop.COLUMNS : (index + 1) * pacer.loop.COLUMNS]
         self._messages: list[bytes] = []  # that may wait, and tables that may be sent from: the row has addresses
         self._tables: list[_Table] = []
         self.is_open = True
 
-    def __getitem__(self, column: int) -> int:
-        return self._cells[column]
+    def __enter__(self) -> "memoryview[int]":
+        """Lock the socket's row and return it."""
+        self._pacer.lock(self.index)
+        return self._cells
+
+    def __exit__(self, *raised: object) -> None:
+        """Unlock the row."""
+        self._pacer.unlock(self.index)
 
     @contextlib.contextmanager
-    def locked(self) -> Generator["memoryview[int]", None, None]:
-        """Lock the socket's row and yield it."""
-        self._pacer.lock(self.index)
-        try:
-            yield self._cells
-        finally:
-            self._pacer.unlock(self.index)
+    def numbering(self) -> Generator[None, None, None]:
+        """Send no frame while messages are numbered and pushed: where frames are numbered, it is together with them."""
+        with self:
+            self._is_numbering = True
+            try:
+                yield
+            finally:
+                self._is_numbering = False
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether frames carry numbers."""
+        return self._head is not None
 
     # What waits, as `loadtest.engine.transports.base.SendBacklog` describes it.
 
@@ -97,7 +177,7 @@ class PacedSocket:
             return True
         if self._messages and not self.waiting_bytes:
             self._messages.clear()
-        accepted = self._pacer.send(self.index, data)
+        accepted = self._pacer.send(self.index, data, is_locked=self._is_numbering)
         if not accepted:
             self._messages.append(data)
         self.raise_broken()
@@ -108,15 +188,22 @@ class PacedSocket:
         if number := self._cells[self._pacer.loop.ERRNO]:
             raise OSError(number, os.strerror(number))
 
+    def report_broken(self) -> None:
+        """Tell the owner of the socket if the connection is broken."""
+        try:
+            self.raise_broken()
+        except OSError as error:
+            self._broke(error)
+
     # Audio.
 
-    def begin(self, background: tuple[bytes, ...], frame_ns: int, now_perf_ns: int) -> int:
+    def begin(self, background: Sequence[bytes], frame_ns: int, now_perf_ns: int) -> int:
         """Begin to send the background, one frame after the other; return when the first one is due."""
         # Calls begin with different frames of one background, of which one copy is enough.
         start = min(range(len(background)), key=lambda at: id(background[at]))
-        loop, table = self._pacer.loop, self._keep(background[start:] + background[:start])
-        first_due_perf_ns = self._pacer.first_due(self.slot, frame_ns, now_perf_ns)
-        with self.locked() as row:
+        loop, table = self._pacer.loop, self._keep((*background[start:], *background[:start]))
+        first_due_perf_ns = self._pacer.phases.first_due(self._phase, frame_ns, now_perf_ns + _LEAD_NS)
+        with self as row:
             row[loop.BACKGROUND], row[loop.BACKGROUND_ENDS] = table.data_address, table.ends_address
             row[loop.BACKGROUND_COUNT], row[loop.FRAME_NS], row[loop.DUE] = len(background), frame_ns, first_due_perf_ns
             row[loop.BACKGROUND_NEXT] = -start % len(background)
@@ -126,7 +213,7 @@ class PacedSocket:
     def say(self, clip: PreparedClip, after: int) -> int:
         """Begin an utterance after so many more frames of the background; return its number among the call's frames."""
         loop, table = self._pacer.loop, self._keep(clip.frames)
-        with self.locked() as row:
+        with self as row:
             row[loop.CLIP], row[loop.CLIP_ENDS] = table.data_address, table.ends_address
             row[loop.CLIP_COUNT], row[loop.CLIP_NEXT] = len(clip.frames), -after
             row[loop.SPEECH_START], row[loop.SPEECH_END] = clip.speech_start_frame, clip.speech_end_frame
@@ -140,14 +227,14 @@ class PacedSocket:
 
     def mute(self) -> int:
         """Return to the background; return how many frames have been sent."""
-        with self.locked() as row:
+        with self as row:
             row[self._pacer.loop.CLIP_COUNT] = 0
             return row[self._pacer.loop.SENT]
 
     def stop(self) -> None:
         """Send no more frames; what waits is still sent."""
         if self.is_open:
-            with self.locked() as row:
+            with self as row:
                 row[self._pacer.loop.DUE] = self._pacer.loop.NEVER
                 row[self._pacer.loop.CLIP_COUNT] = 0
             self.set_deadline(self._pacer.loop.NEVER)
@@ -173,25 +260,19 @@ class PacedSocket:
 
     def speech(self) -> tuple[OfferedFrame | None, OfferedFrame | None]:
         """Return the frames with the first and the last sample of speech of the utterance, as far as they were sent."""
-        loop = self._pacer.loop
-        with self.locked() as row:
-            start = OfferedFrame(
-                row[loop.START_FRAME], row[loop.START_DUE], row[loop.START_OFFERED], row[loop.START_GONE], None
-            )
-            unsent = row[loop.END_UNSENT]
-            end = OfferedFrame(
-                row[loop.END_FRAME],
-                row[loop.END_DUE],
-                row[loop.END_OFFERED],
-                row[loop.END_GONE],
-                None if unsent < 0 else unsent,
-            )
-        return start if start.number >= 0 else None, end if end.number >= 0 else None
+        loop, cells = self._pacer.loop, self._cells
+        if cells[loop.START_FRAME] < 0 and cells[loop.END_FRAME] < 0:
+            return None, None
+        with self as row:
+            start = row[loop.START_FRAME : loop.START_BYTES + 1].tolist()
+            end = row[loop.END_FRAME : loop.END_BYTES + 1].tolist()
+            unsent_bytes = None if row[loop.END_UNSENT] < 0 else row[loop.END_UNSENT]
+        return _offered(start, None), _offered(end, unsent_bytes)
 
     def count_from(self, number: int | None, *, counts: bool) -> int:
         """Note how long frames wait that have this number or a later one; None: those that are sent from now on."""
         loop = self._pacer.loop
-        with self.locked() as row:
+        with self as row:
             first = row[loop.SENT] if number is None else number
             row[loop.COUNTED_FROM], row[loop.BLOCKED_WORST] = first if counts else loop.NEVER, 0
         return first
@@ -200,7 +281,9 @@ class PacedSocket:
         """Return how long a frame that counts waited at the most; with a moment, those that still wait count until
         then."""
         loop = self._pacer.loop
-        with self.locked() as row:
+        if not self._cells[loop.QUEUED_BYTES]:
+            return 0
+        with self as row:
             worst_ns, first = row[loop.BLOCKED_WORST], row[loop.COUNTED_FROM]
             offered_perf_ns = [each[loop.PART_OFFERED] for each in self._parts(row) if each[loop.PART_FRAME] >= first]
         if now_perf_ns is None or not offered_perf_ns:
@@ -210,7 +293,9 @@ class PacedSocket:
     @property
     def waits_since_perf_ns(self) -> int | None:
         """When the first of what waits was offered to the socket; None if nothing waits."""
-        with self.locked() as row:
+        if not self.waiting_bytes:
+            return None
+        with self as row:
             return next((each[self._pacer.loop.PART_OFFERED] for each in self._parts(row)), None)
 
     def _parts(self, row: "memoryview[int]") -> list[list[int]]:
@@ -235,7 +320,7 @@ class PacedSocket:
         """Give the place back. Nothing is written to the descriptor once this has returned. Idempotent."""
         if self.is_open:
             self.is_open = False
-            self._pacer.release(self.index, self.slot)
+            self._pacer.release(self, self._phase)
 
 
 class _Table:
@@ -272,13 +357,15 @@ class Pacer:
             mutexes=np.zeros((MOST_SOCKETS + 1) * loop.MUTEX_BYTES, np.uint8),
         )
         self.cells: memoryview[int] = self._shared.places.data.cast("B").cast("q")
+        self._lateness: memoryview[int] = self._shared.lateness.data.cast("B").cast("q")
         self.wake = self._shared.wake
         self.deadlines = np.full(MOST_SOCKETS, loop.NEVER, np.int64)
         self._scratch, self._own_scratch = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self._found = np.zeros(MOST_SOCKETS, np.int64)
         self._free = list(range(MOST_SOCKETS - 1, -1, -1))
         self._copies: dict[tuple[int, int], _Table] = {}
-        self._slots: list[int] = []
+        self._sockets: dict[int, PacedSocket] = {}
+        self.phases = Phases()
         self._logged = 0
         self._process_id = 0  # of the process in which the thread runs
         self._stopped: Any = None  # a lock that the thread holds while it runs
@@ -300,46 +387,48 @@ class Pacer:
     def _run(self) -> None:
         self.loop.pace(self._shared, self._scratch)
 
-    def add(self, fd: int, frame_ns: int) -> PacedSocket | None:
-        """Take over a connected socket whose owner keeps the descriptor open; None if there is no place left."""
+    def add(
+        self, fd: int, frame_ns: int, broke: Callable[[OSError], None], head: FrameHead | None = None
+    ) -> PacedSocket | None:
+        """Take over a connected socket whose owner keeps the descriptor open; None if there is no place left.
+
+        `broke` is called with the error that broke the connection, by `collect`. `head` is what begins each frame.
+        """
         if not self._free:
             return None
         if self._stopped is None:
             self._start()
         index, loop = self._free.pop(), self.loop
-        size = frame_ns // _SLOT_NS
-        self._slots += [0] * (size - len(self._slots))
-        slot = min(range(size), key=self._slots.__getitem__)
-        self._slots[slot] += 1
         self.lock(index)
         row = self._shared.places[index]
         row[:] = 0
         row[loop.FD], row[loop.DUE], row[loop.COUNTED_FROM] = fd, loop.NEVER, loop.NEVER
         row[loop.START_FRAME] = row[loop.END_FRAME] = -1
+        if head is not None:
+            row[loop.HEAD], row[loop.FRAMES] = head.table.ctypes.data, head.frames.ctypes.data
+            row[loop.FRAMES_BYTES] = len(head.frames)
         self._shared.news[index] = 0
         self._shared.control[loop.PLACES] = max(self._shared.control[loop.PLACES], index + 1)
         self.unlock(index)
-        return PacedSocket(self, index, slot)
+        socket = self._sockets[index] = PacedSocket(self, index, self.phases.take(frame_ns), broke, head)
+        return socket
 
-    def release(self, index: int, slot: int) -> None:
+    def release(self, socket: PacedSocket, phase: int) -> None:
         """Take a place back: from now on, the thread does not write to its descriptor."""
+        index = socket.index
         self.lock(index)
         self._shared.places[index, self.loop.FD] = -1
         self._shared.places[index, self.loop.DUE] = self.wake[index] = self.deadlines[index] = self.loop.NEVER
         self._shared.news[index] = 0
         self.unlock(index)
-        self._slots[slot] -= 1
+        self.phases.give_back(phase)
+        del self._sockets[index]
         self._free.append(index)
 
     @property
     def has_failed(self) -> bool:
         """Whether the thread has ended by itself: no frame is sent any more."""
         return self._stopped is not None and not self._stopped.locked()
-
-    def first_due(self, slot: int, frame_ns: int, now_perf_ns: int) -> int:
-        """The first moment of a slot for which there is enough time."""
-        earliest = now_perf_ns + _LEAD_NS
-        return earliest + (slot * _SLOT_NS - earliest) % frame_ns
 
     def lock(self, index: int) -> None:
         """Lock a row. The thread holds it for one send at the most."""
@@ -349,19 +438,24 @@ class Pacer:
         """Unlock a row."""
         self.loop.unlock(self._shared.mutexes, index)
 
-    def send(self, index: int, data: bytes) -> bool:
-        """Send bytes behind what waits; return whether all of them were accepted."""
-        return self.loop.send_message(self._shared, self._own_scratch, index, np.frombuffer(data, np.uint8))
+    def send(self, index: int, data: bytes, *, is_locked: bool = False) -> bool:
+        """Send bytes behind what waits, on a row that is locked, or not; return whether all of them were accepted."""
+        return self.loop.send_message(self._shared, self._own_scratch, index, np.frombuffer(data, np.uint8), is_locked)
 
     def lateness_ns(self, index: int, first: int, end: int) -> list[int]:
         """Return how late each of these frames of a socket was handed over."""
-        return self._shared.lateness[index].take(range(first, end), mode="wrap").tolist() if end > first else []
+        row, count = index * KEPT_FRAMES, end - first
+        if count <= 0:
+            return []
+        begin = row + first % KEPT_FRAMES
+        late = self._lateness[begin : min(begin + count, row + KEPT_FRAMES)].tolist()
+        return late + self._lateness[row : row + count - len(late)].tolist()
 
     def parts(self, index: int, first: int, last: int) -> list[list[int]]:
         """The parts of a socket's queue, from the first to the last; the socket must be locked."""
         return self._shared.queues[index].take(range(first, last), axis=0, mode="wrap").tolist()
 
-    def collect(self, now_perf_ns: int) -> tuple[list[int], list[int]]:
+    def collect(self, now_perf_ns: int) -> tuple[list[PacedSocket], list[int]]:
         """Return the sockets that have news or whose deadline has come, and the lateness of each frame sent since."""
         count, logged = self.loop.collect(self._shared, self.deadlines, self._found, now_perf_ns)
         seen, first, self._logged = self._logged, max(self._logged, logged - _LOGGED_FRAMES), logged
@@ -373,7 +467,10 @@ class Pacer:
         else:
             late = self._shared.log[begin:].tolist() + self._shared.log[:end].tolist()
         late += [max(late, default=0)] * (first - seen)  # overwritten meanwhile
-        return self._found[:count].tolist() if count else [], late
+        found = [self._sockets[index] for index in self._found[:count].tolist() if index in self._sockets]
+        for socket in found:
+            socket.report_broken()
+        return found, late
 
     def table(self, frames: Sequence[bytes]) -> _Table:
         """Return the table of some frames. Copies are shared: the background is that of every call."""

@@ -10,14 +10,16 @@ being changed comes up again a moment later. What a socket does not accept waits
 """
 
 # Numba and llvmlite have no type information; the types of this module are those that it states to Numba.
-# pyright: basic, reportAttributeAccessIssue=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# pyright: basic, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 
 import tempfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import carray, config, njit, types
 from numba.extending import intrinsic
 
 
@@ -48,24 +50,41 @@ CLIP_COUNT: Final = 10  # 0: no utterance is being sent
 CLIP_NEXT: Final = 11  # negative: so many frames of the background come first
 SPEECH_START: Final = 12  # the frames of the utterance that hold the first and the last sample of speech
 SPEECH_END: Final = 13
-START_FRAME: Final = 14  # of those two frames: its number in the call, -1 until it was offered; and when it was due,
-START_DUE: Final = 15  # offered, and handed over
+START_FRAME: Final = 14  # of those two frames: its number in the call, -1 until it was offered; when it was due,
+START_DUE: Final = 15  # offered, and handed over; and its size
 START_OFFERED: Final = 16
 START_GONE: Final = 17
-END_FRAME: Final = 18
-END_DUE: Final = 19
-END_OFFERED: Final = 20
-END_GONE: Final = 21
-END_UNSENT: Final = 22  # bytes that had not left this machine then; -1: not known
-ERRNO: Final = 23  # of the error that broke the connection
-QUEUE_FIRST: Final = 24  # cumulative counts of what had to wait: parts that left the queue, and that entered it,
-QUEUE_LAST: Final = 25
-QUEUED_BYTES: Final = 26  # and their bytes
-DRAINED_BYTES: Final = 27
-HELD_UP: Final = 28  # frames that had to wait
-BLOCKED_WORST: Final = 29  # how long a frame waited at most, of those that count
-COUNTED_FROM: Final = 30  # the number of the first frame that counts
-COLUMNS: Final = 32
+START_BYTES: Final = 18
+END_FRAME: Final = 19
+END_DUE: Final = 20
+END_OFFERED: Final = 21
+END_GONE: Final = 22
+END_BYTES: Final = 23
+END_UNSENT: Final = 24  # bytes that had not left this machine then; -1: not known
+ERRNO: Final = 25  # of the error that broke the connection
+QUEUE_FIRST: Final = 26  # cumulative counts of what had to wait: parts that left the queue, and that entered it,
+QUEUE_LAST: Final = 27
+QUEUED_BYTES: Final = 28  # and their bytes
+DRAINED_BYTES: Final = 29
+HELD_UP: Final = 30  # frames that had to wait
+BLOCKED_WORST: Final = 31  # how long a frame waited at most, of those that count
+COUNTED_FROM: Final = 32  # the number of the first frame that counts
+HEAD: Final = 33  # address of what begins each frame, 0 where frames are complete
+FRAMES: Final = 34  # where those frames are made that begin so: address, size, and how much is taken by what waits
+FRAMES_BYTES: Final = 35
+FRAMES_TAKEN: Final = 36
+COLUMNS: Final = 40
+
+# Columns of a head: how many numbers it has, the addresses of its text and of its numbers, the mask of the rest of a
+# frame (-1: the rest begins with it, twice), the first byte of a frame, and where the text ends. Then follow, for each
+# number, where the text before it ends, and the step.
+NUMBERS: Final = 0
+TEXT_AT: Final = 1
+NUMBERS_AT: Final = 2
+MASK: Final = 3
+FIRST_BYTE: Final = 4
+TEXT_END: Final = 5
+OF_NUMBER: Final = 6
 
 # Columns of a part in the queue.
 PART_AT: Final = 0
@@ -95,6 +114,8 @@ _SLOW_RETRY_NS: Final = 5_000_000
 _BLOCKED_LONG_NS: Final = 20_000_000
 _PARTS_AT_ONCE: Final = 16
 _REPORT_FRAMES: Final = 128
+_HEADER_BYTES: Final = 14  # of a masked WebSocket frame, at the most
+_DIGITS: Final = 20
 
 
 class Shared(NamedTuple):
@@ -139,6 +160,16 @@ def _uint32_at(typing_context: Any, address: Any) -> Any:
         return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
 
     return types.int64(types.intp), generate
+
+
+@intrinsic
+def _bytes_at(typing_context: Any, address: Any) -> Any:
+    """Return a pointer to the bytes at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.CPointer(types.uint8)(types.intp), generate
 
 
 @njit(nogil=True, cache=CACHED, inline="never")
@@ -218,6 +249,64 @@ def _frame_of(base, ends, index):
 
 
 @njit(nogil=True, cache=CACHED)
+def _write_number(to, at, value):
+    """Write a number in decimal digits; return where it ends."""
+    end, rest = at + 1, value // 10
+    while rest != 0:
+        end += 1
+        rest //= 10
+    for place in range(end - 1, at - 1, -1):
+        to[place] = 48 + value % 10
+        value //= 10
+    return end
+
+
+@njit(nogil=True, cache=CACHED)
+def _headed_frame(row, rest_at, rest_size):
+    """Make the frame of the next head and what all calls share of it: masked, with a WebSocket header before it.
+
+    Returns its address and size; a size of 0 if there is no room.
+    """
+    head = carray(_bytes_at(row[HEAD]), 8 * 1024).view(np.int64)
+    if row[QUEUE_FIRST] == row[QUEUE_LAST]:
+        row[FRAMES_TAKEN] = 0
+    text_end, count = head[TEXT_END], head[NUMBERS]
+    begin = row[FRAMES_TAKEN] + _HEADER_BYTES
+    if begin + text_end + _DIGITS * count + rest_size > row[FRAMES_BYTES]:
+        return row[FRAMES], 0
+    to, rest = carray(_bytes_at(row[FRAMES]), row[FRAMES_BYTES]), carray(_bytes_at(rest_at), rest_size)
+    text = carray(_bytes_at(head[TEXT_AT]), text_end)
+    numbers = carray(_bytes_at(head[NUMBERS_AT]), 8 * count).view(np.int64)
+    end, number = begin, 0
+    for at in range(text_end + 1):
+        while number < count and head[OF_NUMBER + 2 * number] == at:
+            end = _write_number(to, end, numbers[number])
+            numbers[number] += head[OF_NUMBER + 2 * number + 1]
+            number += 1
+        if at < text_end:
+            to[end] = text[at]
+            end += 1
+    # The rest was masked as if it came first: the key on the wire is its mask, rotated by the length of the head.
+    skipped = 8 if head[MASK] < 0 else 0
+    for at in range(4):
+        turned = (at - (end - begin)) & 3
+        to[begin - 4 + at] = rest[turned] if skipped else (head[MASK] >> (8 * turned)) & 0xFF
+    for at in range(begin, end):
+        to[at] ^= to[begin - 4 + ((at - begin) & 3)]
+    for at in range(skipped, rest_size):
+        to[end + at - skipped] = rest[at]
+    end += rest_size - skipped
+    length, first = end - begin, begin - 4
+    extended = 0 if length < 126 else 2 if length < 65_536 else 8
+    for at in range(extended):
+        to[first - 1 - at] = (length >> (8 * at)) & 0xFF
+    first -= extended
+    to[first - 1] = 0x80 | (length if extended == 0 else 126 if extended == 2 else 127)
+    to[first - 2] = head[FIRST_BYTE]
+    return row[FRAMES] + first - 2, end - first + 2
+
+
+@njit(nogil=True, cache=CACHED)
 def _send_frame(row, queue, lateness, offered, scratch):
     """Offer the frame that is due; return when it was handed over, and whether Python has to hear of it."""
     number, due, clip_frame = row[SENT], row[DUE], -1
@@ -227,7 +316,13 @@ def _send_frame(row, queue, lateness, offered, scratch):
     else:
         at, size = _frame_of(row[BACKGROUND], row[BACKGROUND_ENDS], row[BACKGROUND_NEXT])
         row[BACKGROUND_NEXT] = (row[BACKGROUND_NEXT] + 1) % row[BACKGROUND_COUNT]
+    if row[HEAD] != 0:
+        at, size = _headed_frame(row, at, size)
+        if size == 0:
+            row[ERRNO] = _NOT_READ
     accepted = _offer(row, queue, OfferedBytes(at, size, offered, number))
+    if row[HEAD] != 0 and not accepted:
+        row[FRAMES_TAKEN] = at + size - row[FRAMES]
     gone = _now(scratch)
     lateness[number % lateness.shape[0]] = gone - due
     row[SENT] = number + 1
@@ -241,16 +336,17 @@ def _send_frame(row, queue, lateness, offered, scratch):
         return gone, news
     if clip_frame == row[SPEECH_START]:
         row[START_FRAME], row[START_DUE], row[START_OFFERED], row[START_GONE] = number, due, offered, gone
+        row[START_BYTES] = size
         news = True
     if clip_frame == row[SPEECH_END]:
         row[END_FRAME], row[END_DUE], row[END_OFFERED], row[END_GONE], row[END_UNSENT] = number, due, offered, gone, -1
+        row[END_BYTES] = size
         scratch[0] = 0
         if _ioctl(row[FD], _UNSENT_REQUEST, scratch.ctypes.data) == 0:
             row[END_UNSENT] = scratch[0] + row[QUEUED_BYTES] - row[DRAINED_BYTES]
         news = True
     if clip_frame + 1 == row[CLIP_COUNT]:
         row[CLIP_COUNT] = 0
-        news = True
     return gone, news
 
 
@@ -327,16 +423,18 @@ def unlock(mutexes, place):
 
 
 @njit(cache=CACHED)
-def send_message(shared, scratch, place, message):
+def send_message(shared, scratch, place, message, is_locked):
     """Send a message behind what waits; return whether it was accepted. Its bytes must live until it has been."""
     mutex = shared.mutexes.ctypes.data + place * MUTEX_BYTES
-    _lock(mutex)
+    if not is_locked:
+        _lock(mutex)
     row = shared.places[place]
     now = _now(scratch)
     accepted = _offer(row, shared.queues[place], OfferedBytes(message.ctypes.data, message.size, now, -1))
     if not accepted:
         shared.wake[place] = min(shared.wake[place], now + _RETRY_NS)
-    _unlock(mutex)
+    if not is_locked:
+        _unlock(mutex)
     return accepted
 
 

@@ -6,9 +6,9 @@ gevent's timers round to a millisecond and drift with the loop; a timerfd on an 
 from collections.abc import Callable
 from typing import Any, Final
 
-from loadtest.engine.timing_wheel import TICK_NS
 from loadtest.timerfd import TimerFd
 
+TICK_NS: Final = 1_000_000
 _READ: Final = 1
 _FIRST: Final = 2  # the highest priority of the hub's event loop
 
@@ -50,7 +50,7 @@ class Ticker:
 
     def space(self, ticks: int, now_perf_ns: int) -> None:
         """Call only every so many ticks, after this call. The hub's own timer goes on with every tick."""
-        if self._timer is None:
+        if self._timer is None or ticks == self.spacing_ticks:
             return
         before, self.spacing_ticks = self.spacing_ticks, ticks
         if not self._timer.arm(self.next_perf_ns(now_perf_ns), ticks * TICK_NS):

@@ -5,6 +5,7 @@ and the messages to send. How messages travel (WebSocket, TCP, HTTP, WebRTC) is 
 timing is the engine's.
 """
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -217,6 +218,26 @@ class CallerOptions:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what only this wire knows; it checks them
 
 
+class CountedHead:
+    """The beginning of a call's frames: a text with numbers, each of which grows by a step from frame to frame.
+
+    `pattern` has a `%d` for each number. `numbers` are those of the next frame, in memory that the pacer thread also
+    counts in: whoever takes one for another message holds the lock of that call's socket, where the thread sends it.
+    """
+
+    def __init__(self, pattern: bytes, numbers: Sequence[int], steps: Sequence[int]) -> None:
+        self.pattern = pattern
+        self.numbers = array("q", numbers)
+        self.steps = steps
+
+    def next(self) -> bytes:
+        """Return the head of the next frame."""
+        head = self.pattern % tuple(self.numbers)
+        for at, step in enumerate(self.steps):
+            self.numbers[at] += step
+        return head
+
+
 class CallerProtocol:
     """The caller's side of one conversation. Instances are created per connection and not shared.
 
@@ -264,6 +285,13 @@ class CallerProtocol:
         A sequence number, a time stamp or a stream id: the whole message is this followed by `audio_message`'s result,
         which stays the same for all callers. Called once per frame, in order, when the frame is sent, and only where
         `Capabilities.audio_heads` says so; None then means an empty beginning.
+        """
+        return None
+
+    def counted_head(self) -> CountedHead | None:
+        """Return what makes the beginnings of frames where these differ in nothing but numbers, else None.
+
+        Once it is asked, `audio_head` is not called any more.
         """
         return None
 

@@ -9,9 +9,8 @@ import msgspec
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan
 from loadtest.engine.call import Call
-from loadtest.engine.call_audio.keeper import CallAudioKeeper
+from loadtest.engine.call_audio.keeper import CallAudioKeeper, CallAudioTap
 from loadtest.engine.call_audio.messages import CallOpened
-from loadtest.engine.call_audio.tap import CallAudioTap
 from loadtest.engine.engine import Engine
 from loadtest.errors import UsageError
 from loadtest.scenario.settings import SwarmSettings

@@ -17,7 +17,7 @@ from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
 from loadtest.conversation.transcripts import word_errors
 from loadtest.conversation.warmup import warm_up
 from loadtest.engine.call import Call
-from loadtest.engine.call_audio.tap import CallAudioTap
+from loadtest.engine.call_audio.keeper import CallAudioTap
 from loadtest.engine.engine import Engine
 from loadtest.engine.pacer import open_pacer
 from loadtest.engine.transports.opening import can_be_paced

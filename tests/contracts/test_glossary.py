@@ -15,7 +15,7 @@ RETIRED_NAMES = {
     "voice caller": "VoiceUser",
     "turnstile": "GreenletThrottle",
     "rehearsal": "warmup",
-    "seat": "an entry of the TimingWheel",
+    "seat": "a stream of frames",
     "hush": "mute",
     "aside": "backchannel",
     "talk over sign": "backchannel",

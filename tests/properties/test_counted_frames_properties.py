@@ -2,6 +2,7 @@
 
 import base64
 import json
+from array import array
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,10 @@ def test_any_declared_template_counts(template: Any, before: int, mask_mode: str
     frame = {"head": template, "n": "{sequence}", "data": "{audio}"}
     spec = spec_of({"name": "x", "audio": {"frame": frame}, "reply": {"end": "silence"}, "events": []}, "x")
     caller = DeclaredCaller(CallerOptions(), spec)
-    caller._frames._sequence = before
+    head = caller._frames.head
+    assert head is not None
+    for at, step in enumerate(head.steps):
+        head.numbers[at] = before + 1 if step == 1 else 20 * before
     audio = base64.b64encode(PCM.astype("<i2").tobytes()).decode()
     for number in (before, before + 1):
         assert on_the_wire(caller, PCM, mask_mode) == expected(frame, number + 1, number * 20, audio)
@@ -70,8 +74,9 @@ def test_any_declared_template_counts(template: Any, before: int, mask_mode: str
 @given(others=counts, before=counts, mask_mode=st.sampled_from(MASKS))
 def test_telephone_frames_count(variant: str, others: int, before: int, mask_mode: str) -> None:
     caller = make(variant)
-    caller._sequence, caller._chunk = before + others, before
     frame_ms = 100 if variant.startswith("exotel") else 20
+    assert caller._head is not None
+    caller._head.numbers[:] = array("q", (before + others + 1, before + 1, before * frame_ms))
     for number in (before, before + 1):
         message = on_the_wire(caller, PCM, mask_mode)
         sequence = message.get("sequenceNumber", message.get("sequence_number"))

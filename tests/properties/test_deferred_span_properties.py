@@ -1,18 +1,18 @@
-"""Audio scanned later shows the same as audio scanned on arrival, and how much is scanned at once is bounded."""
+"""Audio scanned later shows the same as audio scanned on arrival, and how much is kept is bounded."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.audio.deferred_span import MOST_KEPT_SAMPLES, SLICE_SAMPLES, DeferredSpan, ScanQueue
+from loadtest.audio.deferred_span import SLICE_SAMPLES, DeferredSpan
 from loadtest.audio.onset import PRESETS, AudibleSpan
 from tests.properties.test_audio_properties import runs, stream_of
 
 # Pieces shorter than a window, of usual length, and longer than a slice.
 lengths = st.sampled_from([1, 7, 160, 480, 2_400, 24_000, 30_000, 70_000])
-# What is done after a piece arrives: nothing, slices scanned in idle time, or a question.
-doings = st.sampled_from(["nothing", "nothing", "slice", "first", "last", "before"])
+# What is done after a piece arrives: nothing, or a question.
+doings = st.sampled_from(["nothing", "nothing", "nothing", "last", "before"])
 rates = st.sampled_from([8_000, 22_050, 24_000])
 
 
@@ -23,8 +23,7 @@ def test_whenever_it_is_asked_it_knows_what_an_eager_scan_knows(
     sounds: list[tuple[int, int]], steps: list[tuple[int, str]], preset: str, rate_hz: int, data: st.DataObject
 ) -> None:
     sound = stream_of(sounds)
-    queue = ScanQueue()
-    deferred, eager = DeferredSpan(AudibleSpan(preset, rate_hz), queue), AudibleSpan(preset, rate_hz)
+    deferred, eager = DeferredSpan(AudibleSpan(preset, rate_hz)), AudibleSpan(preset, rate_hz)
     at = 0
     for length, doing in steps:
         piece = np.resize(np.roll(sound, -at), length) if len(sound) else np.zeros(length, np.int16)
@@ -32,9 +31,7 @@ def test_whenever_it_is_asked_it_knows_what_an_eager_scan_knows(
         deferred.add(piece.astype("<i2").tobytes())
         eager.feed(piece)
         assert deferred.first_sample == eager.first_sample
-        if doing == "slice":
-            queue.scan_slice()
-        elif doing == "last":
+        if doing == "last":
             assert deferred.last_sample == eager.last_sample
         elif doing == "before":
             moment = data.draw(st.integers(0, at + 10))
@@ -58,54 +55,18 @@ class CountingSpan(AudibleSpan):
         super().feed(pcm)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(lengths, st.integers(0, 3)), min_size=1, max_size=60))
-def test_neither_an_arrival_nor_a_slice_scans_more_than_a_slice(steps: list[tuple[int, int]]) -> None:
-    queue, spans = ScanQueue(), [CountingSpan(), CountingSpan()]
-    deferred = [DeferredSpan(span, queue) for span in spans]
-    for each in deferred:
-        each.add(np.full(480, 5_000, "<i2").tobytes())
-    for number, (length, slices) in enumerate(steps):
-        one, span = deferred[number % 2], spans[number % 2]
-        before = span.fed_samples
-        one.add(bytes(2 * length))
-        assert span.fed_samples - before <= SLICE_SAMPLES
-        for _ in range(slices):
-            before = sum(each.fed_samples for each in spans)
-            scanned = queue.scan_slice()
-            assert scanned == sum(each.fed_samples for each in spans) - before <= SLICE_SAMPLES
-        assert bool(queue) or all(each.kept_samples < SLICE_SAMPLES for each in deferred)
-
-
 def test_an_endless_stream_keeps_a_bounded_part_however_it_is_cut() -> None:
-    for length, most in ((480, 3 * SLICE_SAMPLES), (SLICE_SAMPLES, 3 * SLICE_SAMPLES), (200_000, MOST_KEPT_SAMPLES)):
-        deferred = DeferredSpan(AudibleSpan("rms-10ms", 24_000), ScanQueue())
+    for length in (480, SLICE_SAMPLES, 200_000):
+        deferred = DeferredSpan(AudibleSpan("rms-10ms", 24_000))
         piece = np.full(length, 5_000, "<i2").tobytes()
         for _ in range(8_000_000 // length):
             deferred.add(piece)
-            assert deferred.kept_samples <= most
-
-
-def test_of_a_long_reply_in_one_piece_a_slice_more_than_to_its_first_audible_sample_is_scanned() -> None:
-    span, queue = CountingSpan(), ScanQueue()
-    deferred = DeferredSpan(span, queue)
-    reply = np.zeros(20 * 24_000, "<i2")
-    reply[100_000:] = 5_000
-    deferred.add(reply.tobytes())
-    assert deferred.first_sample == 100_000
-    assert span.fed_samples == (5 + 1) * SLICE_SAMPLES
-    slices = 0
-    while queue.scan_slice():
-        slices += 1
-    assert slices == 14
-    before = span.fed_samples
-    assert deferred.last_sample == len(reply) - 1
-    assert span.fed_samples == before == len(reply), "nothing was left to scan"
+            assert deferred.kept_samples < SLICE_SAMPLES
 
 
 def test_who_asks_again_has_nothing_scanned_again() -> None:
     span = CountingSpan()
-    deferred = DeferredSpan(span, ScanQueue())
+    deferred = DeferredSpan(span)
     for _ in range(40):
         deferred.add(np.full(481, 5_000, "<i2").tobytes())  # ends inside a hop
     assert deferred.last_sample == 40 * 481 - 1

@@ -23,9 +23,10 @@ _ENCRYPTED: Final = frozenset({"wss", "tls", "https"})
 
 
 def can_be_paced(capabilities: Capabilities, url: str) -> bool:
-    """Return whether the pacer thread can send a wire's frames: they are complete, and go to a socket without TLS."""
+    """Return whether the pacer thread can send a wire's frames: to a socket without TLS, complete but for numbers."""
     is_stream = capabilities.transport in ("websocket", "tcp", "tcp-listen")
-    return is_stream and not capabilities.audio_heads and urllib.parse.urlsplit(url).scheme not in _ENCRYPTED
+    is_counted = not capabilities.audio_heads or capabilities.transport == "websocket"
+    return is_stream and is_counted and urllib.parse.urlsplit(url).scheme not in _ENCRYPTED
 
 
 def make_transport(parts: TransportParts, protocol: CallerProtocol, request: OpenRequest) -> Transport:
@@ -45,7 +46,7 @@ def make_transport(parts: TransportParts, protocol: CallerProtocol, request: Ope
         parse_address(request.url, "livekit-room")
         return RoomTransport(parts, parts.rooms)
     join = joining(capabilities, parts.mask)
-    heads = None if join is None else AudioHeads(protocol.audio_head, join)
+    heads = None if join is None else AudioHeads(protocol, join, parts.mask)
     if request.services:
         addresses = {name: parse_address(url, capabilities.transport) for name, url in request.services.items()}
         return ServicesTransport(parts, addresses, request.audio_service, heads)

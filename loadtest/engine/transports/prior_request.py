@@ -1,16 +1,16 @@
 """Makes the one request over HTTP that some endpoints want before a connection, and waits for its whole answer."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import gevent
 import gevent.event
 
-from loadtest.engine.connection import Connection
-from loadtest.engine.transports.base import ConnectionFailed, TransportParts
-from loadtest.engine.transports.pooled_connection import PooledConnection
+from loadtest.engine.transports.base import ConnectionFailed, TransportCallbacks, TransportItem, TransportParts
+from loadtest.engine.transports.http import HttpTransport
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.failure import Failure
-from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpFailed, HttpHead, HttpItem, HttpRequest
+from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpFailed, HttpHead, HttpRequest
 
 # More than an answer that says where to connect can need.
 MAX_ANSWER_BYTES: Final = 1024 * 1024
@@ -26,19 +26,21 @@ def answer_of(
     Redirects are not followed. Blocks only the calling greenlet. Raises UsageError for an address that is not one of
     HTTP, and ConnectionFailed without a whole answer in time, also where this machine prevented it.
     """
-    waiting = _OneAnswer()
-    connection = PooledConnection(parts, parse_address(request.url, "http"), waiting, request, timeout_s)
+    parse_address(request.url, "http")
+    waiting, transport = _OneAnswer(), HttpTransport(parts, None)
+    transport.open(waiting, timeout_s)
     try:
+        transport.send(request)
         gevent.wait([waiting.done, ended], timeout=timeout_s, count=1)
         if ended.is_set():
             return None
         if not waiting.done.is_set():
-            opened = connection.connection
-            why = "no connection could be opened" if opened is None else opened.no_session_reason(timeout_s)[0]
+            reasons = [opened.no_session_reason(timeout_s)[0] for opened in transport.connections()]
+            why = reasons[0] if reasons else "no connection could be opened"
             what = why if not waiting.answered else "its answer was not complete in time"
             raise ConnectionFailed(f"{_named(request)} had no answer within {timeout_s:g} s: {what}", TIMEOUT)
     finally:
-        connection.close()
+        transport.close()
     return waiting.answer(request)
 
 
@@ -46,8 +48,8 @@ def _named(request: HttpRequest) -> str:
     return f"the request {request.request_id!r} that precedes the connection"
 
 
-class _OneAnswer:
-    """Collects one answer. Implements `loadtest.engine.transports.pooled_connection.PoolCallbacks`."""
+class _OneAnswer(TransportCallbacks):
+    """Collects one answer."""
 
     def __init__(self) -> None:
         self.done = gevent.event.Event()
@@ -73,12 +75,9 @@ class _OneAnswer:
             raise ConnectionFailed(f"{_named(request)} failed: {reason}", failure)
         return HttpAnswer(self._head.status, self._head.headers, bytes(self._body))
 
-    # Called by the connection.
+    # Called by the transport.
 
-    def dialed(self, connection: Connection) -> None:
-        """Do nothing: the stamps of this connection are not used."""
-
-    def arrived(self, stamp_perf_ns: int, seen_perf_ns: int, items: list[HttpItem]) -> None:
+    def receive(self, stamp_perf_ns: int, seen_perf_ns: int, items: Sequence[TransportItem]) -> None:
         """Collect what arrived."""
         del stamp_perf_ns, seen_perf_ns
         for item in items:
@@ -97,12 +96,6 @@ class _OneAnswer:
     def _end(self, failed: HttpFailed | None) -> None:
         self._failed = failed
         self.done.set()
-
-    def again(self, request: HttpRequest) -> None:
-        """Do nothing: a new connection carries no second request."""
-
-    def freed(self, connection: PooledConnection) -> None:
-        """Do nothing: no request is waiting."""
 
     def failed(self, error: Exception) -> None:
         """End with an internal error."""

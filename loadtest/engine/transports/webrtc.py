@@ -1,12 +1,11 @@
 """WebRTC: a peer connection in the engine's WebRTC process, and the HTTP requests with which it is negotiated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from loadtest.engine.outbox import Outbox
-from loadtest.engine.transports.base import TransportCallbacks, TransportItem, TransportParts
+from loadtest.engine.transports.base import Transport, TransportCallbacks, TransportItem, TransportParts
 from loadtest.engine.transports.http import HttpTransport
 from loadtest.engine.webrtc.media_process import MediaProcess
 from loadtest.engine.webrtc.messages import REPORTED_LATE_NS, LinkKind
@@ -14,54 +13,29 @@ from loadtest.protocols.base import Message, Outgoing
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpCancel, HttpRequest
 from loadtest.protocols.room_items import RoomItem
-from loadtest.protocols.transports.framing import Opened
 from loadtest.protocols.webrtc_items import ChannelOpen, KeepAlive, LocalOffer, MakeOffer, RemoteAnswer, WebRtcItem
 
 _CONNECTED: Final = frozenset({"connected", "completed"})
 
 
-class _NoFrames:
-    """Stands for a caller towards the transport of the requests, which carries no audio here."""
-
-    def keep_audio(self, frame: bytes) -> None:
-        """Never called."""
-
-    def pending(self) -> Sequence[Outgoing]:
-        """Return nothing."""
-        return ()
-
-
-def _nothing_sent(data: object) -> int:
-    """Accept nothing: frames go to the WebRTC process."""
-    del data
-    return 0
-
-
-class WebRtcTransport:
-    """One call's peer connection. Implements `loadtest.engine.transports.base.Transport` and its callbacks.
+class WebRtcTransport(Transport, TransportCallbacks):
+    """One call's peer connection, and the owner of its requests.
 
     Raises UsageError without aiortc, and InstrumentError if the WebRTC process does not start.
     """
 
-    stamped = False
-    stamp_kind = "user"
-    has_rest = False
     hand_over_ns = REPORTED_LATE_NS
 
     def __init__(self, parts: TransportParts, process: MediaProcess) -> None:
         process.start()
-        self._parts = parts
+        super().__init__(parts)
         self._process = process
-        self._http = HttpTransport(parts, _NoFrames())
-        self._callbacks: TransportCallbacks | None = None
+        self._http = HttpTransport(parts, None)
         self._call: int | None = None
         self._closed: str | None = "not connected"
         self._hung_up = False
         self._offered = self._answered = self._channel_is_open = False
         self._ice = "new"
-        self.outbox = Outbox(_nothing_sent)  # always empty
-        self.frame_bytes = 0
-        self.lag_bound_ns: int | None = None
 
     @property
     def closed(self) -> str | None:
@@ -73,22 +47,12 @@ class WebRtcTransport:
         """Whether messages may be sent."""
         return self._closed is None and not self._hung_up
 
-    @property
-    def write(self) -> Callable[[bytes], int]:
-        """The function that hands a frame to the WebRTC process."""
-        return self._write
-
     def open(self, callbacks: TransportCallbacks, timeout_s: float) -> None:
         """Take over the call; what is to be negotiated with whom, its protocol says."""
         self._callbacks = callbacks
         self._call = self._process.register(self)
         self._closed = None
         self._http.open(self, timeout_s)
-
-    def begin(self) -> None:
-        """Note that requests may be sent."""
-        if self._callbacks is not None:
-            self._callbacks.note(Opened(), self._parts.connections.clocks.perf_ns())
 
     # Outgoing.
 
@@ -113,20 +77,10 @@ class WebRtcTransport:
 
     def send_frame(self, frame: bytes) -> bool:
         """Hand a frame to the WebRTC process, which says so if it sends it late."""
-        self._write(frame)
-        return True
-
-    def _write(self, frame: bytes) -> int:
         self.frame_bytes = len(frame)
         if self._call is not None and self.is_open:
             self._process.send_frame(self._call, frame)
-        return len(frame)
-
-    def keep(self, frame: bytes, sent: int) -> None:
-        """Do nothing: no frame is left over."""
-
-    def refused(self, error: OSError) -> None:
-        """Do nothing: no frame meets a socket of the network here."""
+        return True
 
     # Incoming; called by the WebRTC process and by the requests.
 
@@ -142,7 +96,7 @@ class WebRtcTransport:
             self._channel_is_open = self._channel_is_open or isinstance(item, ChannelOpen)
         self.lag_bound_ns = lag_bound_ns
         if self._callbacks is not None and not self._hung_up:
-            self._callbacks.receive(stamp_perf_ns, self._parts.connections.clocks.perf_ns(), items)
+            self._callbacks.receive(stamp_perf_ns, self._now_perf_ns(), items)
 
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, items: Sequence[TransportItem]) -> None:
         """Pass on what a request brought."""
@@ -174,31 +128,9 @@ class WebRtcTransport:
         if self._callbacks is not None and not self._hung_up:
             self._callbacks.failed(error)
 
-    def failed(self, error: Exception) -> None:
-        """Pass on an internal error."""
-        if self._callbacks is not None:
-            self._callbacks.failed(error)
-
     def ended(self) -> None:
         """Note that the connection is closed."""
         self._closed = "closed"
-
-    def note(self, item: TransportItem, stamp_perf_ns: int) -> None:
-        """Do nothing: a request needs no opening."""
-
-    def queued(self) -> None:
-        """Do nothing: frames do not go behind requests."""
-
-    def settle(self) -> None:
-        """Do nothing: no frame waits."""
-
-    def take_clock_fault(self) -> bool:
-        """Return False: no receive timestamp is the kernel's."""
-        return False
-
-    def unsent_bytes(self) -> int | None:
-        """Return None: datagrams do not wait for the endpoint."""
-        return None
 
     def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
         """Explain why there is no session after `waited_s` seconds."""

@@ -7,10 +7,9 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 import gevent.event
@@ -32,9 +31,11 @@ from loadtest.engine.webrtc.messages import (
 )
 from loadtest.errors import InstrumentError, UsageError
 from loadtest.protocols.base import Message
-from loadtest.protocols.failure import Failure
 from loadtest.protocols.room_items import RoomItem
 from loadtest.protocols.webrtc_items import ChannelOpen, LocalOffer, PeerAudio, PeerQuiet, PeerReport, WebRtcItem
+
+if TYPE_CHECKING:
+    from loadtest.engine.transports.webrtc import WebRtcTransport
 
 RATE_HZ: Final = 48_000
 _ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
@@ -80,41 +81,13 @@ LIVEKIT: Final = ProcessKind(
 )
 
 
-class PeerOwner(Protocol):
-    """The transport of a call, called on the hub."""
-
-    def arrived(self, stamp_perf_ns: int, lag_bound_ns: int, items: Sequence[WebRtcItem | RoomItem | Message]) -> None:
-        """Called with what came from the endpoint, when it came, and how long at most it had been waiting then."""
-        ...
-
-    def state(self, word: str) -> None:
-        """Called with the state of the peer connection's ICE."""
-        ...
-
-    def sent_late(self, late_ns: int) -> None:
-        """Called when a frame was sent so long after it was handed over."""
-        ...
-
-    def lost(self, reason: str, failure: Failure) -> None:
-        """Called when the connection cannot continue."""
-        ...
-
-    def broken(self, error: Exception) -> None:
-        """Called on a fault of ours."""
-        ...
-
-    def ended(self) -> None:
-        """Called when the connection is closed."""
-        ...
-
-
 class MediaProcess:
     """The process of one engine for one kind of media. Implements `loadtest.engine.watch.ReadableSocket`."""
 
     def __init__(self, parts: ConnectionParts, kind: ProcessKind = WEBRTC) -> None:
         self._parts = parts
         self._kind = kind
-        self._owners: dict[int, PeerOwner] = {}
+        self._owners: dict[int, WebRtcTransport] = {}
         self._next_call = 1
         self._process: subprocess.Popen[bytes] | None = None
         self._fd = -1
@@ -181,7 +154,7 @@ class MediaProcess:
 
     # Calls.
 
-    def register(self, owner: PeerOwner) -> int:
+    def register(self, owner: "WebRtcTransport") -> int:
         """Return the number of a new call."""
         call, self._next_call = self._next_call, self._next_call + 1
         self._owners[call] = owner
@@ -339,7 +312,7 @@ def _item(message: Arrived) -> WebRtcItem | RoomItem | Message | None:
             return None
 
 
-def _deliver(owner: PeerOwner, message: Arrived) -> None:
+def _deliver(owner: "WebRtcTransport", message: Arrived) -> None:
     item = _item(message)
     if item is not None:
         owner.arrived(message.stamp_perf_ns, message.lag_bound_ns, (item,))

@@ -22,6 +22,7 @@ from loadtest.protocols.base import (
     CallerProtocol,
     Capabilities,
     Content,
+    CountedHead,
     EventKind,
     Message,
     OpenRequest,
@@ -42,7 +43,6 @@ _MARK: Final = "@voiceprobe-audio@"
 # Placeholders for a counter while a template is made. None of them begins with the digits that another ends with,
 # so that they are found where they were put, whatever digits are around them.
 _STAND_INS: Final = range(10**18 + 7, 10**19, 10)
-_USUAL_ORDER: Final = (True, False)  # the sequence number, then the time
 
 
 class DeclaredFrames:
@@ -51,13 +51,11 @@ class DeclaredFrames:
     def __init__(self, spec: CallersAudio) -> None:
         self._spec = spec
         self._format = AudioFormat(spec.encoding, spec.rate_hz)
-        self._sequence = 0
-        self._frame_ms = spec.frame_ms
         self._counts = spec.frame != "binary" and bool(OF_FRAME & set(places(spec.frame)))
         self._before, self._after = b"", b""
         if spec.frame != "binary":
             self._before, self._after = _around(spec.frame, {})
-        self._head, self._order = _counting_head(spec.frame) if self._counts else (None, ())
+        self.head = _counting_head(spec.frame, spec.frame_ms) if self._counts else None
 
     @property
     def is_text(self) -> bool:
@@ -77,16 +75,6 @@ class DeclaredFrames:
         rest = base64.b64encode(encoded) + self._after
         return rest if self._counts else self._before + rest
 
-    def head(self) -> bytes | None:
-        """Return the beginning of the next frame where it counts, else None."""
-        if self._head is None:
-            return None
-        at = self._sequence
-        self._sequence = at + 1
-        if self._order == _USUAL_ORDER:
-            return self._head % (at + 1, at * self._frame_ms)
-        return self._head % tuple([at + 1 if is_sequence else at * self._frame_ms for is_sequence in self._order])
-
 
 def _around(frame: object, values: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """Return a frame's JSON before its audio and behind it."""
@@ -95,8 +83,8 @@ def _around(frame: object, values: Mapping[str, Any]) -> tuple[bytes, bytes]:
     return before, after
 
 
-def _counting_head(frame: object) -> tuple[bytes, tuple[bool, ...]]:
-    """Return the JSON before the audio with a `%d` for each counter, and which of them are the sequence number.
+def _counting_head(frame: object, frame_ms: int) -> CountedHead:
+    """Return the JSON before the audio, in which sequence numbers count from 1 and times from 0 ms.
 
     It is made once, with numbers that occur nowhere else in it: for a frame, only the counters are written.
     """
@@ -104,8 +92,9 @@ def _counting_head(frame: object) -> tuple[bytes, tuple[bool, ...]]:
     of_sequence, of_time = itertools.islice((number for number in _STAND_INS if str(number) not in text), 2)
     before, _ = _around(frame, {"sequence": of_sequence, "timestamp_ms": of_time})
     pattern = b"%d|%d" % (of_sequence, of_time)
-    order = tuple(int(found) == of_sequence for found in re.findall(pattern, before))
-    return re.sub(pattern, b"%d", before.replace(b"%", b"%%")), order
+    is_sequence = [int(found) == of_sequence for found in re.findall(pattern, before)]
+    steps = [1 if each else frame_ms for each in is_sequence]
+    return CountedHead(re.sub(pattern, b"%d", before.replace(b"%", b"%%")), list(map(int, is_sequence)), steps)
 
 
 _OF_REPLY: Final = frozenset(
@@ -192,7 +181,11 @@ class DeclaredCaller(CallerProtocol):
 
     def audio_head(self) -> bytes | None:
         """Return the beginning of the next frame where the spec has counters in it."""
-        return self._frames.head()
+        return None if self._frames.head is None else self._frames.head.next()
+
+    def counted_head(self) -> CountedHead | None:
+        """Return the beginning of frames where the spec has counters in it."""
+        return self._frames.head
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
         """Return what the spec sends before a turn."""

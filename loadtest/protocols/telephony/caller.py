@@ -7,6 +7,7 @@ heard the end of a turn, what it understood and whether its reply is complete ca
 
 import re
 import secrets
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from loadtest.protocols.base import (
     CallerOptions,
     CallerProtocol,
     Capabilities,
+    CountedHead,
     EventKind,
     Message,
     OpenRequest,
@@ -211,14 +213,14 @@ class TelephonyCaller(CallerProtocol):
         )
         self._call: StreamedCall | None = None
         self._traceparent: str | None = None
-        self._head: bytes | None = None
-        self._frame_ms = wire.frame_ms
-        self._sequence = self._chunk = 0
+        self._numbers = array("q", (1,))  # of the next message; the frames' head counts on in it
+        self._head: CountedHead | None = None
         self._keys = settings.dtmf or ""
         self._marks: list[str] = []
         self._void_marks: Counter[str] = Counter()  # cleared, and not to be answered
         self._samples = SampleStream(self._format)  # of the agent's audio
         self._in_reply = False
+        self._answers: list[WireMessage] = []
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
         """Begin the call. Its ids are made of the trace's, so that the agent's log can be found from a trace."""
@@ -253,7 +255,10 @@ class TelephonyCaller(CallerProtocol):
 
     def _opening(self, call: StreamedCall, url: str) -> OpenRequest:
         wire = self._wire
-        self._head = media_head(wire, call)
+        pattern = media_head(wire, call)
+        if pattern is not None:
+            self._head = CountedHead(pattern, (1, 1, 0), (1, 1, wire.frame_ms))
+            self._numbers = self._head.numbers
         headers = upgrade_headers(wire.name, url, self._options.token, call.digits)
         trace = [(TRACE_PARAMETER, self._traceparent)] if self._traceparent is not None else []
         return OpenRequest(url, (*headers, *trace, *self._options.headers))
@@ -273,12 +278,18 @@ class TelephonyCaller(CallerProtocol):
 
     def audio_head(self) -> bytes | None:
         """Return the beginning of the next media message: its number, and the place of its audio in the call."""
-        if self._head is None:
-            return None
-        at = self._chunk
-        self._sequence += 1
-        self._chunk = at + 1
-        return self._head % (self._sequence, at + 1, at * self._frame_ms)
+        return None if self._head is None else self._head.next()
+
+    def counted_head(self) -> CountedHead | None:
+        """Return the beginning of media messages, if they have one."""
+        return self._head
+
+    def pending(self) -> Sequence[Message]:
+        """Return the answer to a clear message where the provider gives one, numbered when it is sent."""
+        if not self._answers:
+            return ()
+        answers, self._answers = self._answers, []
+        return [self._message(fields) for fields in answers]
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
         """Before the first turn, press the keys that the settings ask for."""
@@ -365,7 +376,7 @@ class TelephonyCaller(CallerProtocol):
             self._void_marks.update(self._marks)
             self._marks.clear()
         if self._wire.clear_answer is not None:
-            self._send(self._message(self._wire.clear_answer))
+            self._answers.append(self._wire.clear_answer)
         self._samples.half = b""
         events = [VoiceEvent(EventKind.CLEAR, raw_type)]
         if self._in_reply:
@@ -390,9 +401,9 @@ class TelephonyCaller(CallerProtocol):
     def _numbered(self, fields: WireMessage) -> WireMessage:
         if self._wire.sequence_key is None:
             return fields
-        self._sequence += 1
-        number = str(self._sequence) if self._wire.sequence_is_text else self._sequence
-        return {**fields, self._wire.sequence_key: number}
+        number = self._numbers[0]
+        self._numbers[0] = number + 1
+        return {**fields, self._wire.sequence_key: str(number) if self._wire.sequence_is_text else number}
 
 
 twilio, telnyx, plivo, exotel, vonage = (

@@ -39,13 +39,13 @@ def crowd(url: str, count: int, corpus: str) -> dict[str, float]:
     for _ in range(count):
         gevent.spawn(worker.call, failed.append)
     # Until everybody is on the line, and has been for half a second.
-    while len(engine._wheel) + len(engine._paced) < count and time.monotonic() < given_up_at:
+    while len(engine._sending) < count and time.monotonic() < given_up_at:
         gevent.sleep(0.05)
     enough = engine.health.frames_sent + 25 * count
     while engine.health.frames_sent < enough and time.monotonic() < given_up_at:
         gevent.sleep(0.05)
     return {
-        "callers": len(engine._wheel) + len(engine._paced),
+        "callers": len(engine._sending),
         "failed": len(failed),
         "frames": engine.health.frames_sent,
         "prepared_mb": prepared_mb,

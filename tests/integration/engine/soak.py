@@ -117,8 +117,8 @@ def main(url: str) -> None:
         after = Held.now()
         left = {
             "calls_in_flight": engine.calls_in_flight,
-            "wheel_entries": len(engine._wheel),
-            "wheel_entries_behind": len(engine._wheel._behind),
+            "streams": len(engine._sending),
+            "streams_of_the_hub": engine._hub.streams,
             "readers": len(engine._watch._readers),
         }
         bounded = len(engine.health._lags_ns) <= health._MOST_LAGS_KEPT

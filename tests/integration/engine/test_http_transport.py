@@ -159,7 +159,7 @@ class Calling:
             while sum(isinstance(item, HttpEnd | HttpFailed) for item in self.owner.items) < count:
                 gevent.sleep(0.002)
                 now = self.clocks.perf_ns()
-                self.watch.tick(now, now + 1_000_000)
+                self.watch.tick(now + 1_000_000)
         assert not self.owner.errors
         return self.owner.items
 
@@ -168,7 +168,7 @@ class Calling:
             while not done():
                 gevent.sleep(0.002)
                 now = self.clocks.perf_ns()
-                self.watch.tick(now, now + 1_000_000)
+                self.watch.tick(now + 1_000_000)
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_an_address_that_is_none(calling: Calling, url: str) -> None:
 
 
 def test_frames_stay_with_the_caller_and_lead_to_what_it_asks_for(service: Service, calling: Calling) -> None:
-    calling.transport.write(b"one")
+    calling.transport.send_frame(b"one")
     calling.owner.wants = [post(service, "r", "echo")]
     assert calling.transport.send_frame(b"two")
     assert texts(calling.ended(1), "r") == b"words"

@@ -14,6 +14,7 @@ from tests.properties.test_audio_heads_properties import decoded
 # In a process of its own: a worker's module patches the process.
 PROGRAM = """
 import base64, json, sys
+from types import SimpleNamespace
 from loadtest.swarm.worker import Worker
 from loadtest.engine.transports.opening import make_transport
 from loadtest.protocols import registry
@@ -24,10 +25,10 @@ worker = Worker(settings)
 protocol = registry.make_caller("twilio", CallerOptions())
 transport = make_transport(worker.engine._transport_parts, protocol, protocol.upgrade(settings.host, None))
 sent = []
-transport._write = lambda frame: sent.append(frame) or len(frame)
+transport.connection = SimpleNamespace(send=lambda frame: sent.append(frame) or True)
 (clip,) = worker.prepared.clips
 for frame in clip.frames[:3]:
-    assert transport.write(frame) == len(frame)
+    assert transport.send_frame(frame)
 print(json.dumps([base64.b64encode(frame).decode() for frame in sent]))
 """
 

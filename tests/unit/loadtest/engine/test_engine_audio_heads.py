@@ -11,8 +11,8 @@ import pytest
 from loadtest.conversation.state import State
 from loadtest.engine.call import Call
 from loadtest.engine.clock import Clocks
+from loadtest.engine.hub_sender import HubSender
 from loadtest.engine.outbox import Outbox
-from loadtest.engine.timing_wheel import WheelSlot
 from loadtest.engine.transports.stream import AudioHeads, StreamTransport
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import CallerOptions
@@ -32,9 +32,7 @@ class Socket:
     def __init__(self, room: Callable[[], int], *, secured: bool) -> None:
         self.on_wire, self.room = bytearray(), room
         self.outbox = Outbox(self._take, (lambda data: data.translate(SECRET)) if secured else None)
-        self.write = self._write_secured if secured else self._take
-        self.closed, self.stamped, self.stamp_kind, self.clock_fault = None, False, "user", False
-        self.refusals: list[OSError] = []
+        self.closed, self.stamped, self.stamp_kind = None, False, "user"
 
     def _take(self, data: bytes | memoryview) -> int:
         size = min(self.room(), len(data))
@@ -43,18 +41,8 @@ class Socket:
         self.on_wire += data[:size]
         return size
 
-    def _write_secured(self, frame: bytes) -> int:
-        return len(frame) if self.send(frame) else -1
-
     def send(self, data: bytes) -> bool:
         return self.outbox.push(data)
-
-    def keep(self, frame: bytes, sent: int) -> None:
-        if sent >= 0:
-            self.outbox.keep(frame, sent)
-
-    def refused(self, error: OSError) -> None:
-        self.refusals.append(error)
 
     def begin(self) -> None:
         pass
@@ -80,7 +68,7 @@ class NumberedCaller(OpenAIRealtimeCaller):
 
 
 class Numbered:
-    """A call whose frames are numbered, in a slot."""
+    """A call whose frames are numbered."""
 
     def __init__(self, socket: Any, mask_mode: str = "fixed") -> None:
         protocol, engine = NumberedCaller(), FakeEngine()
@@ -93,25 +81,22 @@ class Numbered:
         plan = replace(plan, turns=(replace(plan.turns[0], clip=spoken),), background=(prepare(b"silence"),))
         request = protocol.upgrade("ws://127.0.0.1:1/", None)
         parts: Any = SimpleNamespace(connections=SimpleNamespace(clocks=engine.clocks))
-        heads = AudioHeads(protocol.audio_head, join)
+        heads = AudioHeads(protocol, join, mask_mode)
         self.transport = StreamTransport(parts, parse_address(request.url), WebSocketClient(request), heads)
         self.call = Call(engine, plan, protocol, self.transport, "rms-10ms")
         self.transport.take_over(socket, self.call)
-        self.call.entry.write = self.transport.write
-        self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
-        engine.clocks = Clocks(lambda: self.slot.due_perf_ns, lambda: self.slot.due_perf_ns)
-        self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
-        self.call.begin(self.slot.due_perf_ns)
+        self.now = 1000 * FRAME
+        engine.clocks = Clocks(lambda: self.now, lambda: self.now)
+        self.hub = HubSender(0, lambda: self.now, lambda stream, error: engine.internal_error(self.call, error))
+        self.stream = self.hub.add(self.transport, FRAME)
+        self.call.begin_audio(self.stream, self.now)
+        self.call.begin(self.now)
 
-    def row(self) -> bool:
-        """Send one row as the engine does; return whether its frame was scheduled."""
-        due = self.slot.due_perf_ns
-        ((call, write, frame, counted),) = self.slot.take_row(due)
-        if frame is None:
-            call.send_frame(due, due)
-        elif (sent := write(frame)) != len(frame):
-            call.held_up(frame, sent, counted is not None, due)
-        return frame is not None
+    def row(self) -> None:
+        """Send one frame as the engine does."""
+        self.now = self.stream.due_perf_ns
+        for _ in self.hub.collect(self.now)[0]:
+            self.call.on_sent(self.now)
 
 
 def unsealed(socket: Socket, *, secured: bool) -> bytes:
@@ -125,12 +110,10 @@ def test_frames_are_whole_numbered_and_in_order(secured: bool, mask_mode: str, s
     drawn = random.Random(seed)
     socket = Socket(lambda: drawn.choice((0, 3, 9, 30, *[1000] * 8)), secured=secured)
     caller = Numbered(socket, mask_mode)
-    scheduled = 0
     while caller.call.conversation.state is not State.WAITING:
-        scheduled += caller.row()
+        caller.row()
         if drawn.random() < 0.4:
             socket.outbox.flush()
-    assert scheduled > 0, "not all by themselves"
     socket.room = lambda: 1000
     while not socket.outbox.flush():
         pass
@@ -139,18 +122,6 @@ def test_frames_are_whole_numbered_and_in_order(secured: bool, mask_mode: str, s
     silent = len(payloads) - len(spoken)
     expected = [*[b"silence"] * silent, *spoken]
     assert payloads == [b"%d:%b" % ((number + 1) ** 5, rest) for number, rest in enumerate(expected)]
-    assert not [error for error in socket.refusals if not isinstance(error, BlockingIOError)]
-
-
-def test_a_frame_goes_out_in_one_write() -> None:
-    socket = Socket(lambda: 100_000, secured=False)
-    writes = list[int]()
-    caller = Numbered(socket)
-    taken = caller.transport._write
-    caller.transport._write = lambda frame: (writes.append(len(frame)), taken(frame))[1]
-    assert [caller.row() for _ in range(4)][1:] == [True] * 3
-    assert len(decoded(bytes(socket.on_wire), [])) == 4
-    assert len(writes) == 3, "and the first one by `send`"
 
 
 def test_the_evidence_counts_the_whole_frame() -> None:

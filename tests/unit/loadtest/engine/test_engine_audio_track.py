@@ -1,181 +1,147 @@
-"""An audio track sends continuously, and each sample's time is known."""
+"""What a call learns of the frames that have been sent, in the order in which they went."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from loadtest.engine.audio_track import BACKGROUND_AHEAD, SPEECH_AHEAD, AudioTrack
-from loadtest.engine.timing_wheel import WheelEntry, WheelSlot
-from tests.unit.loadtest.conversation.world import MS, make_clip
+from loadtest.conversation.evidence import Evidence
+from loadtest.engine.audio_track import AudioTrack
+from loadtest.engine.pacer import OfferedFrame
 
-
-def _track(background: tuple[bytes, ...]) -> AudioTrack:
-    """A track whose entry is in no slot: nothing is scheduled."""
-    return AudioTrack(background, WheelEntry(len))
+FRAME = 20_000_000
 
 
-def _sent_frames(track: AudioTrack) -> int:
-    """Frames that have gone out so far, those that were scheduled ahead among them."""
-    track._sync()
-    return track._sent
+class FakeStream:
+    """Stands in for a stream of frames: each frame is as late as its number says, in µs."""
+
+    def __init__(self) -> None:
+        self.sent, self.is_saying, self.held_up, self.waiting_bytes = 0, False, 0, 0
+        self.waits_since_perf_ns: int | None = None
+        self.start: OfferedFrame | None = None
+        self.end: OfferedFrame | None = None
+        self.blocked, self.counted_from = 0, -1
+
+    def begin(self, background: Any, frame_ns: int, now_perf_ns: int) -> int:
+        return now_perf_ns
+
+    def overdue(self, now_perf_ns: int) -> int:
+        return now_perf_ns // FRAME
+
+    def say(self, clip: Any, after: int) -> int:
+        self.is_saying, self.start, self.end = True, None, None
+        return self.sent + after
+
+    def mute(self) -> int:
+        self.is_saying = False
+        return self.sent
+
+    def offer(self, number: int) -> OfferedFrame:
+        """A frame as the thread notes it."""
+        self.sent = number + 1
+        due = number * FRAME
+        return OfferedFrame(number, due, due + 1000 * number, due + 1000 * number + 10, 2, 7)
+
+    def speech(self) -> tuple[OfferedFrame | None, OfferedFrame | None]:
+        return self.start, self.end
+
+    def lateness_ns(self, first: int, end: int) -> list[int]:
+        return [1000 * number for number in range(max(first, end - 1024), end)]
+
+    def count_from(self, number: int | None, *, counts: bool) -> int:
+        self.counted_from = (self.sent if number is None else number) if counts else -1
+        return self.sent if number is None else number
+
+    def blocked_ns(self, now_perf_ns: int | None) -> int:
+        return self.blocked if now_perf_ns is None else self.blocked + now_perf_ns
 
 
-def test_between_utterances_the_background_repeats() -> None:
-    track = _track((b"a", b"b"))
-    assert [track.take()[0] for _ in range(5)] == [b"a", b"b", b"a", b"b", b"a"]
-    assert _sent_frames(track) == 5
+@pytest.fixture
+def paced() -> FakeStream:
+    return FakeStream()
 
 
-def test_an_utterance_replaces_the_background_frame_by_frame() -> None:
-    track, clip = _track((b"-",)), make_clip(speech_ms=40, lead_ms=10, tail_ms=0)
-    track.take()
-    track.say(clip)
-    taken = [track.take() for _ in range(4)]
-    assert [frame for frame, _, _ in taken] == [*clip.frames, b"-"]
-    assert [index for _, _, index in taken] == [0, 1, 2, -1]
-    assert track.clip_started_frame == 1
+@pytest.fixture
+def track(paced: FakeStream) -> AudioTrack:
+    made: Any = paced
+    track = AudioTrack()
+    track.begin(made, (b"silence",), FRAME, 0)
+    return track
 
 
-def test_an_utterance_begins_after_so_many_frames_of_the_background() -> None:
-    track, clip = _track((b"a", b"b", b"c")), make_clip(speech_ms=40, lead_ms=10, tail_ms=0)
-    track.take()
-    track.say(clip, 2)
-    assert not track.in_speech
-    taken = [track.take() for _ in range(6)]
-    assert [frame for frame, _, _ in taken] == [b"b", b"c", *clip.frames, b"a"]
-    assert [(spoken is clip, index) for _, spoken, index in taken] == [
-        (False, -1),
-        (False, -1),
-        (True, 0),
-        (True, 1),
-        (True, 2),
-        (False, -1),
-    ]
+def clip() -> Any:
+    return SimpleNamespace(frames=(b"ab",) * 9, speech_start_frame=2, speech_end_frame=6)
+
+
+def test_speech_is_taken_once_and_not_before_its_moment(track: AudioTrack, paced: FakeStream) -> None:
+    track.say(clip(), 3 * FRAME)
     assert track.clip_started_frame == 3
-
-
-class Sender:
-    """Sends as the engine does: scheduled frames come from the row, others from the track."""
-
-    def __init__(self, *, ahead: bool) -> None:
-        self.slot: WheelSlot[str] = WheelSlot(0, 20 * MS)
-        self.entry: WheelEntry[str] = WheelEntry(len)
-        self.slot.add(self.entry, "caller", 0)
-        self.track = AudioTrack((b"a", b"b", b"c"), self.entry)
-        self.ahead = ahead
-        self.taken: list[int] = []
-
-    def send(self, frames: int) -> list[tuple[bytes, int]]:
-        """Send frames and return each with the call's frame count after it."""
-        sent = []
-        for _ in range(frames):
-            ((_, _, frame, _),) = self.slot.take_row(self.slot.due_perf_ns)
-            if frame is None:
-                frame, _, index = self.track.take()
-                self.taken.append(index)
-                if self.ahead:
-                    self.track.schedule_ahead()
-            sent.append((frame, _sent_frames(self.track)))
-        return sent
-
-    @property
-    def state(self) -> tuple[object, ...]:
-        track = self.track
-        return track.clip, None if track.clip is None else track._clip_frame, track.in_speech, track.clip_started_frame
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 60), st.sampled_from(["say", "say in 3", "say in 200", "mute", "clear", "on"])),
-        max_size=12,
-    )
-)
-def test_scheduling_ahead_does_not_change_what_is_sent(steps: list[tuple[int, str]]) -> None:
-    clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
-    one, other = Sender(ahead=False), Sender(ahead=True)
-    for frames, then in steps:
-        assert one.send(frames) == other.send(frames)
-        assert one.state == other.state
-        if then.startswith("say") and one.track.clip is None:
-            after = int(then[7:] or 0)
-            one.track.say(clip, after)
-            other.track.say(clip, after)
-        elif then == "mute":
-            one.track.mute()
-            other.track.mute()
-        elif then == "clear":
-            other.track.clear_ahead()
-
-
-def test_the_first_and_last_frame_with_speech_are_always_taken_one_by_one() -> None:
-    clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
-    sender = Sender(ahead=True)
-    sender.track.say(clip)
-    sender.send(len(clip.frames))
-    assert {clip.speech_start_frame, clip.speech_end_frame} <= set(sender.taken)
-    assert len(sender.taken) < len(clip.frames) // 3, "the others were scheduled ahead"
-
-
-def test_no_more_frames_are_scheduled_than_requested() -> None:
-    sender = Sender(ahead=False)
-    sender.track.schedule_ahead(0)
-    assert sender.entry.ahead == 0
-    sender.track.schedule_ahead(3)
-    assert sender.entry.ahead == 3
-
-
-@given(st.integers(1, 9), st.lists(st.integers(0, 2 * BACKGROUND_AHEAD), min_size=1, max_size=6))
-def test_a_background_of_any_length_goes_on_where_it_was(size: int, counts: list[int]) -> None:
-    slot: WheelSlot[str] = WheelSlot(0, 20 * MS)
-    entry: WheelEntry[str] = WheelEntry(len)
-    slot.add(entry, "caller", 0)
-    background = tuple(f"{number}".encode() for number in range(size))
-    track = AudioTrack(background, entry)
-    sent: list[bytes] = []
-    for count in counts:
-        track.schedule_ahead(count)
-        assert entry.ahead == min(count, BACKGROUND_AHEAD)
-        while entry.ahead:
-            sent += [frame for _, _, frame, _ in slot.take_row(slot.due_perf_ns) if frame is not None]
-        sent.append(track.take()[0])
-    assert sent == [background[at % size] for at in range(len(sent))]
-
-
-def test_few_frames_of_an_utterance_and_many_of_the_background_are_kept_ahead() -> None:
-    clip = make_clip(speech_ms=2000, lead_ms=1000, tail_ms=90)
-    sender = Sender(ahead=True)
-    sender.track.schedule_ahead()
-    assert sender.entry.ahead == BACKGROUND_AHEAD
-    sender.track.say(clip)
-    sender.track.schedule_ahead()
-    assert sender.entry.ahead == SPEECH_AHEAD, "each is a copy of the caller's own"
-
-
-def test_a_caller_cannot_speak_two_utterances_at_once() -> None:
-    track = _track((b"-",))
-    track.say(make_clip())
-    with pytest.raises(RuntimeError, match="already speaking"):
-        track.say(make_clip())
-
-
-def test_mute_returns_to_the_background_at_once() -> None:
-    track = _track((b"-",))
-    track.say(make_clip())
-    track.take()
+    assert (track.awaits_marks, track.take_marks(10**18), track.in_speech) == (True, [], False)
+    paced.start, paced.end = paced.offer(5), paced.offer(9)
+    assert track.take_marks(5 * FRAME) == [], "something that came before the speech comes first"
+    (start,) = track.take_marks(9 * FRAME)
+    assert (start.is_start, start.frame.number, start.frame.frame_bytes) == (True, 5, 2)
+    assert (start.frame.offered_perf_ns, start.frame.gone_perf_ns) == (5 * FRAME + 5000, 5 * FRAME + 5010)
+    assert track.in_speech
+    (end,) = track.take_marks(10 * FRAME)
+    assert (end.is_start, end.frame.number, end.frame.unsent_bytes) == (False, 9, 7)
+    assert not track.awaits_marks
     track.mute()
-    assert track.take() == (b"-", None, -1)
+    assert not track.in_speech
 
 
-def test_a_track_without_background_is_rejected() -> None:
-    with pytest.raises(ValueError, match="background"):
-        _track(())
+def test_nobody_speaks_twice_at_a_time(track: AudioTrack) -> None:
+    track.say(clip(), 0)
+    with pytest.raises(RuntimeError):
+        track.say(clip(), 0)
+    track.mute()
+    assert not track.awaits_marks
+    track.say(clip(), 0)
 
 
-def test_a_sample_is_spoken_before_its_frame_is_sent() -> None:
-    # As from a microphone: the frame goes out when its last sample has been spoken.
-    clip = make_clip(speech_ms=1000, lead_ms=105)
-    first = clip.speech_start_frame
-    assert first == 5
-    sent = 1_000 * MS
-    # 5 ms into its frame of 20 ms: spoken 15 ms before the frame was sent.
-    assert clip.moment_perf_ns(clip.rendered.speech_start_sample, first, sent) == sent - 15 * MS
+def test_a_turn_gets_the_lateness_of_the_frames_that_count_for_it_each_once(
+    track: AudioTrack, paced: FakeStream
+) -> None:
+    first, second = Evidence(), Evidence()
+    paced.offer(11)
+    track.count(first, 5)
+    assert paced.counted_from == 5
+    track.give_evidence(8)
+    assert first.pacing.lateness_ns == [5000, 6000, 7000]
+    track.count(first)
+    track.give_evidence()
+    assert first.pacing.lateness_ns == [1000 * number for number in range(5, 12)]
+    paced.offer(12)
+    paced.blocked = 44
+    track.count(second)
+    assert first.pacing.lateness_ns[-1] == 12_000
+    assert (first.blocked_worst_ns, second.blocked_worst_ns) == (44, 0)
+    paced.offer(13)
+    assert track.counts_for(second)
+    track.count(None)
+    assert second.pacing.lateness_ns == [13_000]
+    paced.offer(20)
+    track.give_evidence()
+    assert second.pacing.lateness_ns == [13_000]
+
+
+def test_a_turn_is_as_late_as_the_worst_of_those_that_are_known_where_some_are_not(
+    track: AudioTrack, paced: FakeStream
+) -> None:
+    evidence = Evidence()
+    track.count(evidence, 0)
+    paced.offer(2999)
+    track.give_evidence(now_perf_ns=9)
+    assert len(evidence.pacing.lateness_ns) == 3000
+    assert set(evidence.pacing.lateness_ns[:1976]) == {2_999_000}
+    assert evidence.blocked_worst_ns == 9
+
+
+def test_each_frame_that_waits_is_noted_once(track: AudioTrack, paced: FakeStream) -> None:
+    noted: list[int] = []
+    paced.held_up, paced.waiting_bytes = 2, 500
+    track.note_held_up(noted.append)
+    track.note_held_up(noted.append)
+    paced.held_up = 3
+    track.note_held_up(noted.append)
+    assert noted == [500] * 3

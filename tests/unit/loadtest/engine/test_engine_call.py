@@ -9,13 +9,12 @@ import pytest
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from loadtest.audio.deferred_span import ScanQueue
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.state import State
 from loadtest.engine.call import MAX_WAITING_BYTES, Call
 from loadtest.engine.clock import Clocks
 from loadtest.engine.health import EngineHealth
-from loadtest.engine.timing_wheel import WheelSlot
+from loadtest.engine.hub_sender import HubSender, HubStream
 from loadtest.engine.transports.base import TransportCallbacks
 from loadtest.engine.transports.stream import StreamTransport
 from loadtest.protocols import registry
@@ -37,21 +36,11 @@ class Wire:
         self.arrives: Callable[[], object] = lambda: None
         self.outbox = SimpleNamespace(waiting_bytes=0, queued_bytes=0, drained_bytes=0)
         self.closed = None
-        self.stamped = self.clock_fault = False
+        self.stamped = False
         self.stamp_kind = "kernel"
 
     def begin(self) -> None:
         pass
-
-    def write(self, frame: bytes) -> int:
-        if not self.takes:
-            return 0
-        self.sent.append(frame)
-        return len(frame)
-
-    def keep(self, frame: bytes, sent: int) -> None:
-        self.outbox.waiting_bytes += len(frame) - sent
-        self.outbox.queued_bytes += len(frame) - sent
 
     def drain(self) -> None:
         """Accept everything that waits, and everything from now on."""
@@ -62,7 +51,8 @@ class Wire:
         if self.takes:
             self.sent.append(data)
         else:
-            self.keep(data, 0)
+            self.outbox.waiting_bytes += len(data)
+            self.outbox.queued_bytes += len(data)
         return self.takes
 
     def readable(self) -> None:
@@ -77,7 +67,7 @@ class FakeEngine:
     """Stands in for the engine."""
 
     def __init__(self) -> None:
-        self.clocks, self.health, self.scans = Clocks(), EngineHealth(), ScanQueue()
+        self.clocks, self.health = Clocks(), EngineHealth()
 
     def hang_up(self, call: Call, reason: str) -> None:
         call.ended = True
@@ -100,7 +90,7 @@ class WiredTransport(StreamTransport):
 
 
 class Caller:
-    """A call in a slot, with a fake connection."""
+    """A call whose frames are sent from the hub, with a fake connection and a manual clock."""
 
     def __init__(self, **plan: Any) -> None:
         protocol = registry.make_caller("openai-realtime", CallerOptions())
@@ -108,28 +98,32 @@ class Caller:
         self.transport = WiredTransport(self.wire, engine, protocol)
         self.call = Call(engine, make_plan(**plan), protocol, self.transport, "rms-10ms")
         self.call.open(1.0)
-        self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
-        self.now_perf_ns = self.slot.due_perf_ns
-        engine.clocks = Clocks(lambda: self.now_perf_ns, lambda: self.now_perf_ns)
-        self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
-        self.call.begin(self.slot.due_perf_ns)
+        self.begin_audio(engine, FRAME)
+        self.call.begin(self.now_perf_ns)
 
-    def rows(self, count: int, late_ns: int = 0) -> list[bytes | None]:
-        """Send rows as the engine does, each `late_ns` late; return what was scheduled in each."""
-        scheduled = []
+    def begin_audio(self, engine: FakeEngine, frame_ns: int) -> None:
+        self.now_perf_ns, self.hub_tick = 1000 * FRAME, 0
+        engine.clocks = Clocks(lambda: self.now_perf_ns, lambda: self.now_perf_ns)
+        self.hub = HubSender(0, lambda: self.now_perf_ns, lambda stream, error: engine.internal_error(self.call, error))
+        self.stream: HubStream = self.hub.add(self.transport, frame_ns)
+        self.call.begin_audio(self.stream, self.now_perf_ns)
+
+    @property
+    def due_perf_ns(self) -> int:
+        return self.stream.due_perf_ns
+
+    def rows(self, count: int, late_ns: int = 0) -> None:
+        """Send frames as the engine does, each `late_ns` late."""
         for _ in range(count):
-            due = self.slot.due_perf_ns
-            self.now_perf_ns = due + late_ns
-            for call, write, frame, counted in self.slot.take_row(self.now_perf_ns):
-                scheduled.append(frame)
-                if frame is None:
-                    call.send_frame(due, self.now_perf_ns)
-                    continue
-                if counted is not None:
-                    counted.append(late_ns)
-                if (sent := write(frame)) != len(frame):
-                    call.held_up(frame, sent, counted is not None, self.now_perf_ns)
-        return scheduled
+            if self.call.ended:
+                self.now_perf_ns += FRAME
+                continue
+            self.now_perf_ns = self.due_perf_ns + late_ns
+            found, _ = self.hub.collect(self.now_perf_ns)
+            for _ in found:
+                self.call.on_sent(self.now_perf_ns)
+            if self.call.ended:
+                self.stream.stop()
 
     def speak(self) -> None:
         """Run think time and utterance, until the caller waits for the reply."""
@@ -139,22 +133,21 @@ class Caller:
 
 def test_the_conversation_is_called_at_its_deadline() -> None:
     caller = Caller(think_ms=500)
-    scheduled = caller.rows(26)
+    caller.rows(24)
+    assert caller.call.conversation.state is State.THINKING
+    caller.rows(1)
     assert caller.call.conversation.state is State.SPEAKING, "after 500 ms of thinking the caller speaks"
-    called = [number for number, frame in enumerate(scheduled) if frame is None]
-    assert called[-1] == 25
-    assert len(called) <= 4, "the others are scheduled ahead"
 
 
 def test_speech_that_begins_after_a_pause_is_not_hurried_into_frames_that_were_due_before() -> None:
     caller = Caller()
     call, clip = caller.call, caller.call.plan.turns[0].clip
-    while caller.slot.due_perf_ns < call.conversation.deadline_perf_ns:
+    while caller.due_perf_ns < call.conversation.deadline_perf_ns:
         caller.rows(1)
     sent = len(caller.wire.sent)
-    resumed_perf_ns = caller.slot.due_perf_ns + 190 * MS  # after a pause, in which it was time to speak
-    while caller.slot.due_perf_ns <= resumed_perf_ns:
-        caller.rows(1, late_ns=resumed_perf_ns - caller.slot.due_perf_ns)
+    resumed_perf_ns = caller.due_perf_ns + 190 * MS  # after a pause, in which it was time to speak
+    while caller.due_perf_ns <= resumed_perf_ns:
+        caller.rows(1, late_ns=resumed_perf_ns - caller.due_perf_ns)
     assert call.conversation.state is State.SPEAKING
     assert not set(caller.wire.sent[sent:]) & set(clip.frames), "silence, until the schedule has been caught up with"
     caller.rows(len(clip.frames))
@@ -166,7 +159,7 @@ def test_arrived_events_take_precedence_over_a_deadline() -> None:
     caller = Caller(patience_ms=400)
     caller.speak()
     caller.rows(10)
-    arrival = caller.slot.due_perf_ns
+    arrival = caller.due_perf_ns
     # The reply is unread for longer than the caller's patience.
     caller.wire.arrives = lambda: [
         caller.call.perform(caller.call.conversation.on_event(event, arrival)) for event in reply(ms=3000)
@@ -187,23 +180,23 @@ def test_without_a_reply_the_callers_patience_ends_the_call() -> None:
 def test_an_earlier_deadline_is_met() -> None:
     caller = Caller(think_ms=10_000)
     caller.rows(2)
-    assert caller.call.entry.ahead > 0
     caller.call.wind_down()
-    assert caller.call.entry.ahead == 0
     caller.rows(1)
     assert caller.call.ended
 
 
-def test_frames_queue_behind_what_the_socket_has_not_accepted() -> None:
+def test_a_frame_that_the_socket_does_not_accept_waits_and_is_noted() -> None:
     caller = Caller(think_ms=10_000)
     caller.rows(2)
     caller.wire.takes = False
-    caller.transport._transmit(b"a pong")
-    assert caller.call.entry.ahead == 0, "none may be sent before it"
-    assert caller.rows(3) == [None, None, None]
-    assert len(caller.call.held) == 3
-    caller.wire.takes, caller.wire.outbox.waiting_bytes = True, 0
-    assert caller.rows(3)[1:] != [None, None], "the socket is free again"
+    caller.rows(3)
+    assert caller.call.engine.health.frames_held_up == 3
+    assert caller.call.waiting_since_perf_ns == caller.due_perf_ns - 3 * FRAME
+    caller.wire.drain()
+    caller.call.settle()
+    assert caller.call.waiting_since_perf_ns is None
+    caller.rows(3)
+    assert caller.call.engine.health.frames_held_up == 3, "the socket is free again"
 
 
 def _stalled(**plan: Any) -> tuple[Caller, Caller]:
@@ -254,12 +247,14 @@ def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> No
     stalled.rows(300)
     evidence = stalled.call.conversation.exchange.evidence
     assert evidence.blocked_worst_ns == 0, "not known yet"
-    assert len(stalled.call.held) > 300
-    oldest = stalled.call.held[0].offered_perf_ns
+    assert stalled.stream.held_up > 300
+    oldest = stalled.call.waiting_since_perf_ns
+    assert oldest is not None
     stalled.wire.drain()
-    stalled.call.engine.clocks.perf_ns = lambda: oldest + 6_000 * MS
+    stalled.now_perf_ns = oldest + 6_000 * MS
     stalled.call.settle()
-    assert not stalled.call.held
+    assert stalled.call.waiting_since_perf_ns is None
+    stalled.call.on_sent(stalled.now_perf_ns)
     assert evidence.blocked_worst_ns == 6_000 * MS
     assert evidence.pacing.worst_ns == 0
     assert evidence.reasons(ValidityLimits()) == ()
@@ -268,14 +263,13 @@ def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> No
 
 def test_a_turn_that_ends_while_its_frames_wait_records_how_long_they_waited() -> None:
     _, stalled = _stalled(reply_ms=10_000)
-    oldest = stalled.call.held[0].offered_perf_ns
-    stalled.call.engine.clocks.perf_ns = lambda: stalled.slot.due_perf_ns
+    oldest = stalled.call.waiting_since_perf_ns
     stalled.rows(600)
     assert stalled.call.ended
     exchange = stalled.call.exchanges.get_nowait()
     assert exchange.outcome == "no_reply"
     assert exchange.ended_perf_ns - exchange.timeline.speech_end_perf_ns < 10_100 * MS, "as if it had been read"
-    assert exchange.evidence.blocked_worst_ns == exchange.ended_perf_ns + FRAME - oldest
+    assert exchange.evidence.blocked_worst_ns == exchange.ended_perf_ns - oldest
 
 
 def test_an_endpoint_that_never_reads_ends_the_call_after_a_bounded_time() -> None:
@@ -300,23 +294,15 @@ def test_answers_that_an_endpoint_does_not_read_are_bounded() -> None:
     assert caller.call.ended
 
 
-def test_a_frame_due_before_the_caller_joined_is_skipped() -> None:
-    caller = Caller()
-    entry = caller.call.entry
-    entry.joined_perf_ns = caller.slot.due_perf_ns + 1
-    assert not caller.call.send_frame(caller.slot.due_perf_ns, caller.slot.due_perf_ns + 5)
-    assert caller.wire.sent == []
-
-
 def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -> None:
     caller = Caller()
     caller.speak()
     call, evidence = caller.call, caller.call.conversation.exchange.evidence
     call.engine.health.note_tick(30 * MS, 5000 * MS)
-    caller.wire.stamped, caller.wire.clock_fault = False, False
+    caller.wire.stamped = False
     caller.transport.receive(5002 * MS, 5002 * MS, b"")
     assert (evidence.receive_lag_worst_ns, evidence.receive_lag_bound_ns) == (None, 32 * MS)
-    caller.wire.stamped = True
+    caller.transport._stamped = True
     caller.transport.receive(5001 * MS, 5004 * MS, b"")
     assert (evidence.receive_lag_worst_ns, evidence.receive_lag_bound_ns) == (3 * MS, 32 * MS)
 
@@ -380,7 +366,7 @@ def test_a_close_frame_of_the_endpoint_may_name_the_cause_in_its_reason(
         Failure("endpoint_error", reason) if (code, reason) in ((1011, "full"), (1006, "full")) else None
     )
     caller.speak()
-    caller.call.note(closed, caller.slot.due_perf_ns)
+    caller.call.note(closed, caller.due_perf_ns)
     exchange = caller.call.exchanges.get_nowait()
     assert exchange.failure == failure
     expected = "full; check the path and --protocol" if reason is None else f"the endpoint closed the call {reason}"

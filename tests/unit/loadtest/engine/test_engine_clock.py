@@ -68,3 +68,13 @@ def test_a_timestamp_converts_there_and_back() -> None:
     clocks = Clocks(fake.perf_ns, fake.unix_ns)
     moment = fake.perf_ns()
     assert clocks.to_perf_ns(clocks.to_unix_ns(moment)) == moment
+
+
+@pytest.mark.parametrize(("early_ns", "steps"), [(0, 0), (STEP_NS, 0), (STEP_NS + 1, 1)])
+def test_a_stamp_of_what_had_been_seen_before_shows_that_the_wall_clock_was_set(early_ns: int, steps: int) -> None:
+    fake = FakeClocks()
+    clocks = Clocks(fake.perf_ns, fake.unix_ns)
+    seen = 5_000_000_000
+    assert clocks.received_perf_ns(seen - 7 + clocks.offset_ns, seen) == seen - 7
+    assert clocks.received_perf_ns(seen + early_ns + clocks.offset_ns, seen) == seen
+    assert clocks.steps == steps

@@ -11,15 +11,13 @@ from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import READ_BYTES, Connection, ConnectionParts, OpenedSocket
 from loadtest.engine.watch import SocketWatch
 
-MS = 1_000_000
-
 
 class Flooded:
-    """A connection that always has more to read, and a manual clock that each reading moves on."""
+    """A connection that always has more to read."""
 
     def __init__(self) -> None:
-        self.now, self.reading_ns, self.reads = 0, MS // 10, 0
-        clocks, loop = Clocks(lambda: self.now, lambda: self.now), gevent.get_hub().loop
+        self.reads = 0
+        clocks, loop = Clocks(), gevent.get_hub().loop
         self.watch = SocketWatch(loop, clocks.perf_ns)
         with socket.create_server(("127.0.0.1", 0)) as server:
             ours = socket.create_connection(server.getsockname())
@@ -30,7 +28,6 @@ class Flooded:
 
     def _read(self) -> int:
         self.reads += 1
-        self.now += self.reading_ns
         return READ_BYTES
 
     def close(self) -> None:
@@ -46,16 +43,6 @@ def flooded() -> Iterator[Flooded]:
     made.close()
 
 
-def test_a_connection_is_read_several_times_while_there_is_time(flooded: Flooded) -> None:
-    flooded.watch.tick(flooded.now, flooded.now + MS)
+def test_a_connection_is_read_several_times_and_then_others_have_their_turn(flooded: Flooded) -> None:
     flooded.connection.readable()
-    assert flooded.reads == 5
-
-
-def test_once_the_next_tick_is_due_the_rest_waits(flooded: Flooded) -> None:
-    flooded.watch.tick(flooded.now, flooded.now + MS)
-    flooded.reading_ns = MS // 2
-    flooded.connection.readable()
-    assert flooded.reads == 2
-    flooded.connection.readable()
-    assert flooded.reads == 3, "one piece in any case"
+    assert flooded.reads == 4

@@ -7,9 +7,9 @@ import gevent
 import pytest
 
 from loadtest.engine.outbox import Outbox
-from loadtest.engine.transports import service_connection
+from loadtest.engine.transports import services
 from loadtest.engine.transports.base import ConnectionFailed
-from loadtest.engine.transports.service_connection import ServiceConnection
+from loadtest.engine.transports.services import ServiceConnection
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
 
@@ -47,7 +47,7 @@ class World:
         self.is_down = False
         clocks = SimpleNamespace(perf_ns=lambda: self.now)
         parts: Any = SimpleNamespace(connections=SimpleNamespace(clocks=clocks), max_message_bytes=1000)
-        monkeypatch.setattr(service_connection, "dial", self._dial)
+        monkeypatch.setattr(services, "dial", self._dial)
         owner: Any = self
         self.service = ServiceConnection(parts, "asr", Address("h", 1, tls=False), owner, 1.0)
         self.service.open()

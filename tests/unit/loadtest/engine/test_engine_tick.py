@@ -7,7 +7,7 @@ import pytest
 from loadtest.engine.call import Call
 from loadtest.engine.clock import Clocks
 from loadtest.engine.engine import Engine
-from loadtest.engine.timing_wheel import CALLERS_TOGETHER
+from loadtest.engine.health import EngineHealth
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from tests.unit.loadtest.conversation.world import MS, make_plan
@@ -33,7 +33,8 @@ class Worker:
         )
         call.open(1.0)
         self.engine._calls.add(call)
-        self.engine._wheel.add(call.entry, call, self.now)
+        assert call.transport is not None
+        self.engine._begin_audio(call, call.transport)
         call.begin(self.now)
         self.wires.append(wire)
         return call
@@ -58,7 +59,7 @@ def worker() -> Iterator[Worker]:
     made.engine.close()
 
 
-@pytest.mark.parametrize(("callers", "ticks"), [(10, 500), (10 * CALLERS_TOGETHER + 1, 1000)])
+@pytest.mark.parametrize(("callers", "ticks"), [(0, 500), (1, 1000), (45, 1000)])
 def test_every_caller_gets_its_frames_by_as_few_ticks_as_are_needed(worker: Worker, callers: int, ticks: int) -> None:
     for _ in range(callers):
         worker.add()
@@ -66,11 +67,11 @@ def test_every_caller_gets_its_frames_by_as_few_ticks_as_are_needed(worker: Work
     for wire in worker.wires:
         wire.sent.clear()
     served: list[int] = []
-    due = worker.engine._wheel.due
-    worker.engine._wheel.due = lambda now: (served.append(now), due(now))[1]
+    collect = worker.engine._hub.collect
+    worker.engine._hub.collect = lambda now: (served.append(now), collect(now))[1]
     worker.run(1000 * MS)
     assert len(served) in (ticks, ticks + 1)
-    assert {len(wire.sent) for wire in worker.wires} == {50}
+    assert {len(wire.sent) for wire in worker.wires} <= {50}
     assert worker.engine.health.take_lateness_worst_ns() == 0
 
 
@@ -86,7 +87,7 @@ def test_a_late_tick_is_a_lag_by_the_schedule_of_the_ticks(worker: Worker) -> No
 
 
 def test_a_caller_who_comes_or_goes_hides_no_lag(worker: Worker) -> None:
-    calls = [worker.add() for _ in range(10 * CALLERS_TOGETHER)]
+    calls = [worker.add() for _ in range(30)]
     worker.tick()
     due = worker.engine._tick_due_perf_ns
     worker.now = due + 7 * MS
@@ -97,7 +98,7 @@ def test_a_caller_who_comes_or_goes_hides_no_lag(worker: Worker) -> None:
     worker.engine.hang_up(late, "done")
     worker.engine._tick()
     assert worker.engine.health.take_lag_worst_ns() == 3 * MS
-    assert len(calls) == len(worker.engine._wheel)
+    assert len(calls) == worker.engine._hub.streams
 
 
 def test_an_internal_error_while_sending_a_frame_ends_only_its_call(worker: Worker) -> None:
@@ -105,12 +106,11 @@ def test_an_internal_error_while_sending_a_frame_ends_only_its_call(worker: Work
     worker.run(100 * MS)
     broken, sound = calls[10], [call for call in calls if call is not calls[10]]
 
-    def fail(frame: bytes) -> int:
+    def fail(frame: bytes) -> bool:
         raise RuntimeError(f"cannot send {len(frame)} bytes")
 
-    slot = broken.entry.slot
-    assert slot is not None
-    slot.writes[broken.entry.position] = fail
+    assert broken.transport is not None
+    broken.transport.send_frame = fail
     before = [len(wire.sent) for wire in worker.wires]
     worker.run(20 * MS)
     assert broken.ended
@@ -121,3 +121,12 @@ def test_an_internal_error_while_sending_a_frame_ends_only_its_call(worker: Work
     ] == [1] * len(sound)
     exchange = broken.exchanges.get_nowait()
     assert exchange.reason == "the load generator failed: RuntimeError: cannot send 7 bytes"
+
+
+def test_looks_count_for_the_health_that_the_engine_has_now(worker: Worker) -> None:
+    """Else messages that share a stamp would be stated as exact."""
+    before, worker.engine.health = worker.engine.health, EngineHealth()
+    assert worker.engine.health.unread_before_ns(worker.now) == worker.now, "unknown: since the clock began"
+    worker.tick()
+    assert worker.engine.health.unread_before_ns(worker.now + 7) == 7
+    assert before.unread_before_ns(worker.now) > 0

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.engine import ticker
-from loadtest.engine.ticker import Ticker
-from loadtest.engine.timing_wheel import TICK_NS
+from loadtest.engine.ticker import TICK_NS, Ticker
 
 BASE = 7_000_003
 

@@ -9,11 +9,9 @@ import gevent
 import pytest
 
 from loadtest.engine import watch
-from loadtest.engine.timing_wheel import TimingWheel, WheelEntry
 from loadtest.engine.watch import SocketWatch
 
 MS = 1_000_000
-FRAME = 20 * MS
 LINUX = sys.platform.startswith("linux")
 needs_epoll = pytest.mark.skipif(not LINUX, reason="the system has no epoll; each socket has a hub watcher")
 
@@ -32,8 +30,6 @@ class Pipe:
             self.ours.recv(100)
         self.bench.read.append(self)
         self.bench.now += self.bench.reading_ns
-        if self.bench.asks_for_more:
-            self.bench.watch.has_time_to_read()
         if self.broken:
             raise ValueError("an internal error")
 
@@ -51,7 +47,6 @@ class Bench:
     def __init__(self) -> None:
         self.now = self.reading_ns = 0
         self.flooded = False  # there is always more to read
-        self.asks_for_more = False  # a reader finds more than it reads at once
         self.looked: list[int] = []
         self.watch = SocketWatch(gevent.get_hub().loop, lambda: self.now, self.looked.append)
         self.read: list[Pipe] = []
@@ -81,7 +76,7 @@ class Bench:
 
     def tick(self) -> None:
         """A tick with nothing to send, on time."""
-        self.watch.tick(self.now, self.now + MS)
+        self.watch.tick(self.now + MS)
 
 
 def turn_the_loop() -> None:
@@ -135,102 +130,24 @@ def test_many_arrivals_make_the_watch_busy(bench: Bench) -> None:
 @needs_epoll
 def test_reading_ends_when_the_next_tick_is_due_and_goes_on_with_the_others(bench: Bench) -> None:
     bench.make_busy()
-    pipes = [bench.add().fill() for _ in range(30)]
+    pipes = [bench.add().fill() for _ in range(3 * watch.AT_ONCE)]
     bench.reading_ns = MS // 10
     bench.tick()
-    assert len(bench.read) == 10, "what a tick has time for"
+    assert len(bench.read) == watch.AT_ONCE, "what a tick has time for"
     bench.tick()
     bench.tick()
     assert set(map(id, bench.read)) == set(map(id, pipes))
-    assert len(bench.read) == 30, "epoll reports each socket in turn"
+    assert len(bench.read) == len(pipes), "epoll reports each socket in turn"
 
 
 @needs_epoll
-@pytest.mark.parametrize(("sent_ns", "read"), [(8 * MS, 20), (2 * MS, 5), (MS // 10, 9), (MS, 3)])
-def test_a_tick_without_time_gives_reading_a_share_of_what_its_frames_took(
-    bench: Bench, sent_ns: int, read: int
-) -> None:
-    bench.make_busy()
-    bench.flooded, bench.reading_ns = True, MS // 10
-    for _ in range(40):
-        bench.add().fill()
-    began = bench.now
-    bench.now += sent_ns
-    bench.watch.tick(began, began + MS)
-    assert len(bench.read) == read
-
-
-@needs_epoll
-def test_one_socket_is_read_however_late_it_is(bench: Bench) -> None:
+def test_no_socket_starves_however_late_it_is(bench: Bench) -> None:
     bench.make_busy()
     bench.flooded, bench.reading_ns = True, 5 * MS
-    pipes = [bench.add().fill() for _ in range(3)]
-    for count in range(1, 7):
-        bench.watch.tick(bench.now, bench.now - 20 * MS)
-        assert len(bench.read) == count
-    assert all(bench.read.count(pipe) == 2 for pipe in pipes)
-
-
-def test_more_of_one_socket_may_be_read_until_the_next_tick_is_due(bench: Bench) -> None:
-    bench.tick()
-    assert bench.watch.has_time_to_read()
-    bench.now += MS
-    assert not bench.watch.has_time_to_read()
-
-
-class Saturated(Bench):
-    """Callers who each send a frame every 20 ms and always have more to read than there is time for."""
-
-    def __init__(self, callers: int, sending_ns: int, reading_ns: int) -> None:
-        super().__init__()
-        self.make_busy()
-        self.wheel: TimingWheel[int] = TimingWheel(self.now, FRAME)
-        for number in range(callers):
-            self.add().fill()
-            self.wheel.add(WheelEntry(len), number, self.now)
-        self.flooded, self.sending_ns, self.reading_ns = True, sending_ns, reading_ns
-        self.lateness_ns: list[int] = []
-
-    def run(self, ns: int) -> None:
-        """Serve ticks as the engine and the hub do."""
-        until, base = self.now + ns, self.wheel.base_perf_ns
-        while self.now < until:
-            began = self.now
-            spacing_ns = self.wheel.spacing_ticks * MS
-            following = began + spacing_ns - (began - base) % spacing_ns
-            for slot in self.wheel.due(began):
-                due = slot.due_perf_ns
-                for _ in slot.take_row(began):
-                    self.lateness_ns.append(self.now - due)
-                    self.now += self.sending_ns
-            self.watch.tick(began, following)
-            if self.watch._own.active:
-                self.watch._serve()  # the hub looks at sockets after the tick
-            self.now = max(self.now, following)
-
-
-@needs_epoll
-def test_sending_keeps_its_schedule_when_there_is_no_time_to_read_everything() -> None:
-    # Sending takes 60 % of the time; reading would take six times as much as all of it.
-    crowd = Saturated(callers=80, sending_ns=150_000, reading_ns=300_000)
-    crowd.run(1000 * MS)
-    assert len(crowd.lateness_ns) >= 80 * 49
-    assert max(crowd.lateness_ns) <= 8 * crowd.sending_ns + crowd.reading_ns, "those before it, and one socket"
-    read = [crowd.read.count(pipe) for pipe in crowd.pipes]
-    assert max(read) - min(read) <= 1
-    assert sum(read) * crowd.reading_ns > 350 * MS, "all the time that is left"
-    crowd.close()
-
-
-@needs_epoll
-def test_reading_does_not_starve_when_there_is_no_time_to_send_everything() -> None:
-    crowd = Saturated(callers=80, sending_ns=500_000, reading_ns=200_000)
-    crowd.run(2000 * MS)
-    read = [crowd.read.count(pipe) for pipe in crowd.pipes]
-    assert max(read) - min(read) <= 1
-    shares = sum(read) * crowd.reading_ns, len(crowd.lateness_ns) * crowd.sending_ns
-    assert 0.9 * watch.READING_SHARE < shares[0] / shares[1] < 1.2 * watch.READING_SHARE
-    crowd.close()
+    pipes = [bench.add().fill() for _ in range(3 * watch.AT_ONCE)]
+    for _ in range(6):
+        bench.watch.tick(bench.now - 20 * MS)
+    assert [bench.read.count(pipe) for pipe in pipes] == [2] * len(pipes)
 
 
 @needs_epoll
@@ -238,75 +155,24 @@ def test_nothing_is_unread_that_came_before_the_last_look(bench: Bench) -> None:
     bench.make_busy()
     bench.looked.clear()
     bench.reading_ns = MS // 10
-    for _ in range(15):
+    for _ in range(2 * watch.AT_ONCE):
         bench.add().fill()
     bench.tick()
-    assert bench.looked == [], "a third of them are unread"
-    since = bench.now
+    assert bench.looked == [], "half of them are unread"
+    bench.reading_ns = 0
     bench.tick()
-    assert len(bench.looked) == 1
-    assert since <= bench.looked[0] <= since + 6 * bench.reading_ns, "when epoll was asked last"
+    assert bench.looked == [bench.now], "when epoll reported none"
 
 
 @needs_epoll
-def test_while_idle_each_tick_looks(bench: Bench) -> None:
-    bench.add()
-    bench.now = 95
-    bench.watch.tick(90, 100)
-    assert bench.looked == [95], "nothing is unread"
-
-
-@needs_epoll
-def test_what_came_in_a_pause_is_unread_though_the_tick_after_it_is_served_first(bench: Bench) -> None:
+def test_what_came_in_a_pause_is_read_by_the_tick_after_it_before_it_has_looked(bench: Bench) -> None:
     pipe = bench.add()
-    bench.watch.tick(0, MS)
-    bench.now = 120 * MS  # after a pause, in which the data came
-    pipe.fill()
-    bench.watch.tick(bench.now, bench.now + MS)
-    bench.now += MS
-    bench.watch.tick(bench.now, bench.now + MS)
-    assert bench.looked == [0]
-    turn_the_loop()
-    assert bench.looked == [0, bench.now], "now it has been read"
-
-
-@needs_epoll
-def test_reading_that_ends_late_with_nothing_left_has_looked_at_everything(bench: Bench) -> None:
-    bench.add().fill()
-    bench.watch.tick(bench.now, bench.now + MS)
-    bench.looked.clear()
-    began, bench.reading_ns = bench.now, 2 * MS
-    turn_the_loop()
-    assert bench.looked == [began], "the only socket with data was read, however late"
-    bench.watch.tick(bench.now, bench.now + MS)
-    assert bench.looked == [began, bench.now]
-
-
-@needs_epoll
-def test_what_was_left_unread_and_closed_is_not_waited_for(bench: Bench) -> None:
-    bench.reading_ns = 2 * MS
-    pipes = [bench.add().fill(), bench.add().fill()]
-    bench.watch.tick(bench.now, bench.now + MS)
-    bench.looked.clear()
-    bench.watch._serve()
-    assert len(bench.read) == 1
-    bench.watch.tick(bench.now, bench.now + MS)
-    assert bench.looked == []
-    for pipe in pipes:
-        bench.watch.remove(pipe.ours.fileno())
-    bench.watch.tick(bench.now, bench.now + MS)
-    assert bench.looked == [bench.now]
-
-
-@needs_epoll
-def test_a_socket_of_which_only_a_part_was_read_is_not_looked_at_to_its_end(bench: Bench) -> None:
-    bench.make_busy()
-    bench.add().fill()
-    bench.looked.clear()
-    bench.reading_ns = MS
-    bench.asks_for_more = True
     bench.tick()
-    assert bench.looked == []
+    bench.now, bench.reading_ns = 120 * MS, MS // 10  # after a pause, in which the data came
+    pipe.fill()
+    bench.tick()
+    assert bench.read == [pipe]
+    assert bench.looked == [0, 120 * MS + MS // 10]
 
 
 @pytest.mark.parametrize("stamped", [True, False])
@@ -342,13 +208,3 @@ def test_without_epoll_each_socket_has_a_hub_watcher(monkeypatch: pytest.MonkeyP
     bench.pass_window()
     assert bench.read == [pipe]
     bench.close()
-
-
-def test_all_but_a_few_writable_sockets_wait_for_due_frames(bench: Bench) -> None:
-    bench.tick()
-    assert all(bench.watch.has_time() for _ in range(10 * watch._MIN_WRITTEN)), "the next tick is not due yet"
-    bench.watch.tick(bench.now, bench.now)
-    allowed = [bench.watch.has_time() for _ in range(10 * watch._MIN_WRITTEN)]
-    assert allowed == [True] * watch._MIN_WRITTEN + [False] * (9 * watch._MIN_WRITTEN)
-    bench.watch.tick(bench.now, bench.now)
-    assert bench.watch.has_time(), "a few may on each tick"

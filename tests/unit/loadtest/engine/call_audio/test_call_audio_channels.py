@@ -1,8 +1,11 @@
 """The two channels of a call are what was sent and what was played, sample by sample."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +14,7 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.engine.audio_track import AudioTrack
 from loadtest.engine.call_audio.heard_audio import MOST_AHEAD_S, TOO_FAR_AHEAD, TOO_SLOW, HeardAudio
 from loadtest.engine.call_audio.sent_audio import SentAudio, SentFormat
-from loadtest.engine.timing_wheel import WheelEntry
+from loadtest.engine.hub_sender import HubSender
 from telemetry.store.recordings.kept_call import MissingAudio
 from tests.unit.loadtest.conversation.world import FRAME_SAMPLES, MS, RATE_HZ, make_clip
 
@@ -50,17 +53,25 @@ class Tap:
 )
 def test_what_was_sent_is_rebuilt_frame_by_frame(steps: list[tuple[str, int]], first: int, pieces: list[int]) -> None:
     frames = [str(number + 1).encode() for number in range(BACKGROUND_FRAMES)]
-    track = AudioTrack((*frames[first:], *frames[:first]), WheelEntry(len))
-    sent = SentAudio(SentFormat(RATE_HZ, FRAME_SAMPLES, LOOP, first))
-    track.tap = Tap(sent)
     expected: list[int] = []
+    transport: Any = SimpleNamespace(
+        send_frame=lambda frame: expected.append(int(frame)) or True, unsent_bytes=lambda: 0, frame_bytes=1
+    )
+    now = 0
+    hub = HubSender(0, lambda: now, lambda stream, error: pytest.fail(str(error)))
+    track, sent = AudioTrack(), SentAudio(SentFormat(RATE_HZ, FRAME_SAMPLES, LOOP, first))
+    track.tap = Tap(sent)
+    stream = hub.add(transport, 20 * MS)
+    track.begin(stream, (*frames[first:], *frames[:first]), 20 * MS, now)
     for number, (step, size) in enumerate(steps):
         if step == "send":
-            expected += [int(track.take()[0]) for _ in range(size)]
+            for _ in range(size):
+                now = stream.due_perf_ns
+                hub.collect(now)
         else:
             track.mute()
             if step == "say":
-                track.say(numbered(100 + number, size * 20))
+                track.say(numbered(100 + number, size * 20), now)
     rebuilt: list[int] = []
     while len(rebuilt) < len(expected):
         end = min(len(expected), len(rebuilt) + pieces[len(rebuilt) % len(pieces)])
