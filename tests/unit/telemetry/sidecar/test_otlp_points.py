@@ -164,6 +164,8 @@ def test_json_says_the_same_as_protobuf() -> None:
     body = _as_json(_request())
     assert b'"aggregationTemporality": "AGGREGATION_TEMPORALITY_DELTA"' in body
     assert _rows(metrics_from_json(body)) == _expected()
+    received = decode(ExportRequest("metrics", "json", body))
+    assert [point.name for point in received.content.points] == [row["name"] for row in ROWS]
     for name, number in ((b'"AGGREGATION_TEMPORALITY_DELTA"', b"1"), (b'"AGGREGATION_TEMPORALITY_CUMULATIVE"', b"2")):
         body = body.replace(name, number)
     assert _rows(metrics_from_json(body)) == _expected()
