@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtest.pairing.job import PairedRun
-from loadtest.targets.assistant.embeddings import Embedder, SimilarQuestions
-from loadtest.targets.assistant.engines import embedding_model, example_router, stays_by_privacy
+from loadtest.targets.assistant.engines import embedding_model, stays_here
+from loadtest.targets.assistant.interfaces import Embedder
+from loadtest.targets.assistant.questions import SimilarQuestions
 from loadtest.targets.assistant.real import environment
 from loadtest.toml_text import parse_toml
 
@@ -34,8 +35,8 @@ def judged(flags: dict[str, str]) -> Labels | None:
         return None
     by, threshold = flags.get("route-by", "similarity"), float(flags.get("route-threshold", "0.9"))
     if by == "privacy":
-        return asyncio.run(privacy(stays_by_privacy))
-    return _with_model(lambda model: routing(example_router(model, by, threshold).stays))
+        return asyncio.run(privacy(stays_here(by, threshold, None)))
+    return _with_model(lambda model: routing(stays_here(by, threshold, model)))
 
 
 async def similarity(model: Embedder, threshold: float, *, compare_slots: bool) -> Labels:

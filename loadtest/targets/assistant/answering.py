@@ -5,24 +5,17 @@ The answer comes as text deltas with absolute due times.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
-from loadtest.distributions import Delay
 from loadtest.protocols.sentences import SentenceSplitter
-from loadtest.targets.assistant.cache.base import PromptCache, cache_key
-from loadtest.targets.assistant.clock import Clock
-from loadtest.targets.assistant.embeddings import SimilarQuestions
-from loadtest.targets.assistant.llm.base import Llm, LlmFailed, Question, TextDelta
-from loadtest.targets.assistant.llm.begun import SpeculativeStart
-from loadtest.targets.assistant.llm.rules import NOT_UNDERSTOOD, split_tokens
-from loadtest.targets.assistant.questions import normalize
-from loadtest.targets.assistant.record import TurnRecord
-
-Late = Literal["rule", "last", "append", "replace"]
-Guard = Literal["off", "before", "beside"]
+from loadtest.targets.assistant.cache import cache_key
+from loadtest.targets.assistant.interfaces import LlmFailed, Question, TextDelta
+from loadtest.targets.assistant.llm import NOT_UNDERSTOOD, SpeculativeStart, split_tokens
+from loadtest.targets.assistant.questions import normalize, normalize_times
+from loadtest.targets.assistant.turn import ServedVariant, TurnRecord
 
 _BY_WORD: Final = (
     (("weather", "rain", "forecast"), "I cannot reach the forecast right now. Please ask me again in a moment."),
@@ -44,24 +37,23 @@ def rule_answer(question: str) -> str:
 
 
 _logger = logging.getLogger(__name__)
+_NORMAL_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
+    "exact": str,
+    "words": normalize,
+    "times": normalize_times,
+}
 
 
-@dataclass(frozen=True, slots=True)
 class Answering:
-    """The settings and engines for answering, shared by all sessions."""
+    """Answers questions with the engines and settings of a variant."""
 
-    llm: Llm
-    cache: PromptCache | None
-    cache_delay: Delay
-    deadline_ns: int
-    stall_ns: int
-    clock: Clock
-    cache_space: str = ""  # answers are found again by those of the same space alone
-    normalized: Callable[[str], str] = normalize  # the form of a question that its key is made of
-    similar: SimilarQuestions | None = None
-    late: Late = "rule"  # what is said at the deadline
-    guard: Guard = "off"  # whether the model checks a question first, before it answers or at the same time
-    sentences: int | None = None  # of an answer at most; the model is stopped after them
+    def __init__(self, variant: ServedVariant) -> None:
+        self._config = variant.config
+        self._clock = variant.clock
+        self._llm = variant.llm
+        self._cache = variant.cache
+        self._cache_space = variant.cache_space
+        self._similar = variant.similar
 
     async def deltas(
         self, question: Question, record: TurnRecord, start: SpeculativeStart | None = None
@@ -74,48 +66,49 @@ class Answering:
             for delta in _all_at(NOT_UNDERSTOOD, question.asked_perf_ns):
                 yield delta
             return
-        record.model = self.llm.model
-        key = cache_key(f"{self.cache_space}{self.llm.model}", question.text, self.normalized)
+        record.model = self._llm.model
+        key = cache_key(f"{self._cache_space}{self._llm.model}", question.text, _NORMAL_FORMS[self._config.cache_keys])
         cached = await self._look_up(key, question, record)
         if cached is not None:
             record.route = "cache"
             if start is not None:
                 start.abandon()
-            for delta in _all_at(cached, question.asked_perf_ns + self.cache_delay.draw_ns(question.source)):
+            for delta in _all_at(cached, question.asked_perf_ns + self._config.cache_delay.draw_ns(question.source)):
                 yield delta
             return
-        record.route = self.llm.route
+        record.route = self._llm.route
         begun = None if start is None else await start.take(question)
         texts: list[str] = []
         splitter, complete = SentenceSplitter(), 0
-        async with aclosing(self._ask(question, record, begun or self.llm.answer(question))) as stream:
+        async with aclosing(self._ask(question, record, begun or self._llm.answer(question))) as stream:
             async for delta in stream:
                 if not delta.reasoning:
                     complete += len(splitter.feed(delta.text))
-                    if self.sentences is not None and complete >= self.sentences:
+                    if self._config.llm_sentences is not None and complete >= self._config.llm_sentences:
                         break
                     texts.append(delta.text)
                 record.intent = delta.intent or record.intent
                 record.route, record.model = delta.route or record.route, delta.model or record.model
                 yield delta
         answer = "".join(texts).strip()
-        if self.cache is not None and record.fallback is None and answer:
-            await self.cache.put(key, f"{self.clock.unix_ns()} {answer}")
-            if self.similar is not None:
-                await self.similar.add(question.text, key)
+        if self._cache is not None and record.fallback is None and answer:
+            await self._cache.put(key, f"{self._clock.unix_ns()} {answer}")
+            if self._similar is not None:
+                await self._similar.add(question.text, key)
 
     async def _look_up(self, key: str, question: Question, record: TurnRecord) -> str | None:
-        if self.cache is None:
+        if self._cache is None:
             return None
-        found = await self.cache.get(key)
-        if found is None and self.similar is not None and (other := await self.similar.find(question.text)) is not None:
-            found = await self.cache.get(other)
+        found = await self._cache.get(key)
+        similar = None if found is not None or self._similar is None else await self._similar.find(question.text)
+        if similar is not None:
+            found = await self._cache.get(similar)
             question.add("similar_hits", found is not None)
         written_ns, _, answer = (found or "").partition(" ")
-        record.cache_hit, record.cache_tier = written_ns.isdecimal() and bool(answer), self.cache.tier
+        record.cache_hit, record.cache_tier = written_ns.isdecimal() and bool(answer), self._cache.tier
         if not record.cache_hit:
             return None
-        question.add("cache_age_s", max(0, self.clock.unix_ns() - int(written_ns)) / 1e9)
+        question.add("cache_age_s", max(0, self._clock.unix_ns() - int(written_ns)) / 1e9)
         return answer
 
     async def _ask(
@@ -123,7 +116,7 @@ class Answering:
     ) -> AsyncGenerator[TextDelta]:
         """Yield the model's deltas, or the fallback's."""
         answered = False
-        rule_due_ns = question.asked_perf_ns + self.deadline_ns
+        rule_due_ns = question.asked_perf_ns + self._config.llm_deadline.ns
         try:
             async with aclosing(self._of_model(question, record, answer)) as stream:
                 async for delta in stream:
@@ -132,13 +125,13 @@ class Answering:
             if answered:
                 return
             record.outcome_reason = "the model returned no text"
-            rule_due_ns = self.clock.perf_ns()
+            rule_due_ns = self._clock.perf_ns()
         except _DeadlineMissed:
             record.outcome_reason = "the model missed its deadline"
         except LlmFailed as failed:
             _logger.info("The model failed, so a rule answers the question: %s.", failed)
             record.outcome_reason = str(failed)
-            rule_due_ns = self.clock.perf_ns()
+            rule_due_ns = self._clock.perf_ns()
         if answered:
             record.fallback = "partial"
             return
@@ -149,18 +142,18 @@ class Answering:
         self, question: Question, record: TurnRecord, answer: AsyncGenerator[TextDelta]
     ) -> AsyncGenerator[TextDelta]:
         """Yield the model's deltas as they come. Raises LlmFailed, and _DeadlineMissed if they do not."""
-        deadline_ns = question.asked_perf_ns + self.deadline_ns
+        deadline_ns = question.asked_perf_ns + self._config.llm_deadline.ns
         answered = False
         arriving: asyncio.Future[TextDelta | None] | None = None
-        checking = None if self.guard == "off" else asyncio.create_task(self._check(question))
+        checking = None if self._config.llm_guard == "off" else asyncio.create_task(self._check(question))
         try:
-            if checking is not None and self.guard == "before":
+            if checking is not None and self._config.llm_guard == "before":
                 await checking
             async with aclosing(answer) as stream:
                 try:
                     while True:
                         arriving = asyncio.ensure_future(anext(stream, None))
-                        if self.late in ("append", "replace") and not answered:
+                        if self._config.llm_late in ("append", "replace") and not answered:
                             async for filler in self._meanwhile(arriving, deadline_ns):
                                 record.fallback, answered = "partial", True
                                 yield filler
@@ -185,14 +178,14 @@ class Answering:
         time for until the answer replaces the rest."""
         for number, sentence in enumerate(_MEANWHILE):
             due_ns = deadline_ns + number * _MEANWHILE_EVERY_NS
-            if (number == 0 or self.late == "replace") and await self._comes(arriving, due_ns):
+            if (number == 0 or self._config.llm_late == "replace") and await self._comes(arriving, due_ns):
                 return
             yield TextDelta(sentence, due_ns)
 
     def _fallback(self, question: Question, record: TurnRecord) -> str:
         """Return what is said in place of the model's answer."""
         answers = [text for role, text in question.history if role == "assistant"]
-        if self.late == "last" and answers:
+        if self._config.llm_late == "last" and answers:
             record.fallback, record.route = "cached", "rule"
             return answers[-1]
         record.fallback, record.route = "rule", "rule"
@@ -202,7 +195,7 @@ class Answering:
         """Have the model check a question, as a guardrail does. Its word is counted and does not change the answer."""
         asked = replace(question, instructions=_GUARD, history=())
         try:
-            async with aclosing(self.llm.answer(asked)) as stream:
+            async with aclosing(self._llm.answer(asked)) as stream:
                 async for delta in stream:
                     if delta.text.strip():
                         question.add("checks", 1)
@@ -215,7 +208,7 @@ class Answering:
 
         Raises _DeadlineMissed at the deadline or, without a deadline, when the stream stalls.
         """
-        limit_ns = self.clock.perf_ns() + self.stall_ns if deadline_ns is None else deadline_ns
+        limit_ns = self._clock.perf_ns() + self._config.llm_stall.ns if deadline_ns is None else deadline_ns
         if not await self._comes(arriving, limit_ns, due_too=deadline_ns is not None):
             raise _DeadlineMissed
         return arriving.result()
@@ -225,7 +218,7 @@ class Answering:
         if not arriving.done():
             await asyncio.sleep(0)  # a result that is ready at once needs no timer
         if not arriving.done():
-            waiting = asyncio.ensure_future(self.clock.until(limit_ns))
+            waiting = asyncio.ensure_future(self._clock.until(limit_ns))
             try:
                 await asyncio.wait((arriving, waiting), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -234,7 +227,7 @@ class Answering:
             return False
         delta = arriving.result()
         if due_too and delta is not None and delta.due_perf_ns is not None and delta.due_perf_ns > limit_ns:
-            await self.clock.until(limit_ns)
+            await self._clock.until(limit_ns)
             return False
         return True
 

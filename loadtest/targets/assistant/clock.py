@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Final, Protocol
+from typing import Final
 
 from loadtest.timerfd import TimerFd
 
@@ -11,46 +11,29 @@ from loadtest.timerfd import TimerFd
 _LEAD_NS: Final = 2_000_000
 
 
-class Clock(Protocol):
-    """The clock of the pipeline; tests replace it."""
+class Clock:
+    """The clock of the pipeline, on the running event loop; tests replace it."""
 
     def perf_ns(self) -> int:
         """Return the current time of the process's monotonic clock."""
-        ...
-
-    def unix_ns(self) -> int:
-        """Return the current wall-clock time; only for timestamps."""
-        ...
-
-    async def until(self, moment_ns: int) -> None:
-        """Wait until a time with timer precision; return at once if it has passed."""
-        ...
-
-    async def until_exactly(self, moment_ns: int) -> None:
-        """Wait until a time to within a fraction of a millisecond."""
-        ...
-
-
-class SystemClock:
-    """The system's clock, on the running event loop."""
-
-    def perf_ns(self) -> int:
-        """See `Clock`."""
         return time.perf_counter_ns()
 
     def unix_ns(self) -> int:
-        """See `Clock`."""
+        """Return the current wall-clock time; only for timestamps."""
         return time.time_ns()
 
     async def until(self, moment_ns: int) -> None:
-        """See `Clock`."""
+        """Wait until a time with timer precision; return at once if it has passed."""
         remaining_ns = moment_ns - time.perf_counter_ns()
         if remaining_ns > 0:
             await asyncio.sleep(remaining_ns / 1e9)
 
     async def until_exactly(self, moment_ns: int) -> None:
-        """See `Clock`. In the last two milliseconds it waits for a timer of the kernel. Where none can be had, it
-        yields to the other sessions again and again, which takes a whole processor for so long."""
+        """Wait until a time to within a fraction of a millisecond.
+
+        In the last two milliseconds it waits for a timer of the kernel. Where none can be had, it yields to the other
+        sessions again and again, which takes a whole processor for so long.
+        """
         remaining_ns = moment_ns - time.perf_counter_ns() - _LEAD_NS
         if remaining_ns > 0:
             await asyncio.sleep(remaining_ns / 1e9)

@@ -3,17 +3,17 @@
 A setting is called the same everywhere: the flag `--asr-delay` is the key `asr_delay` of the file. Flags win.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
 
 from loadtest.distributions import Delay, parse_delay
 from loadtest.errors import UsageError
-from loadtest.targets.assistant.cohorts import CohortSplit
-from loadtest.targets.assistant.faults import FAULTS
 from loadtest.toml_text import TomlText, parse_toml
 from telemetry.model.addresses import TOKEN_RULE, is_loopback, is_token
 from telemetry.model.durations import Duration
@@ -23,6 +23,46 @@ from telemetry.model.validation import CheckedTable, refused, validated
 
 _MS: Final = 1_000_000
 LLM_TOKEN_VARIABLE: Final = "VOICEPROBE_LLM_TOKEN"  # noqa: S105 - the name of a variable, not a token
+Fault = Literal[
+    "never-answer",  # accepts everything and answers nothing once the session has begun
+    "garbage",  # sends invalid events instead of the reply's audio
+    "drop-mid-turn",  # drops the connection in the middle of a reply
+    "oversized-message",  # sends one message of 20 MiB before the reply's audio
+    "unknown-messages",  # sends events of unknown types between the known ones
+    "answer-before-question",  # speaks before the caller has spoken
+    "wrong-rate",  # sends 8 kHz audio and declares another rate
+    "half-open",  # accepts the TCP connection and never completes the upgrade
+    "refuse",  # answers the upgrade with HTTP 503
+    "slow-accept",  # waits three seconds before it completes the upgrade
+]
+
+
+def _is_drawn(key: str, share: float) -> bool:
+    """Return whether a key is among a share of all keys: the same key always is or is not."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) < share * 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The cohort of a call; None without cohorts. `flag` is what is reported of the decision, by OpenTelemetry's names
+    for the evaluation of a feature flag."""
+
+    cohort: str | None = None
+    flag: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSplit:
+    """The split of calls: a `share` of them (0 to 1) is in `treatment`, the others are in `control`."""
+
+    treatment: str
+    share: float
+    control: str = "control"
+    salt: int = 0
+
+    def assign(self, key: str) -> Assignment:
+        """Return the cohort of a caller: the same key and salt always give the same cohort."""
+        return Assignment(self.treatment if _is_drawn(f"{self.salt}:{key}", self.share) else self.control)
 
 
 def _from_text(convert: Callable[[str], Any]) -> BeforeValidator:
@@ -122,6 +162,18 @@ _File = Annotated[Path, PlainValidator(_read_file)]
 _Token = Annotated[str, PlainValidator(_read_token)]
 _Cohort = Annotated[CohortSplit, PlainValidator(_read_cohort)]
 
+_Engines = Literal["scripted", "real"]
+_Asr = Literal["scripted", "pocketsphinx", "whisper"]
+_Precision = Literal["int8", "float32"]
+_Llm = Literal["rules", "local", "cloud", "routed"]
+_RouteBy = Literal["similarity", "confidence", "privacy"]
+_Late = Literal["rule", "last", "append", "replace"]
+_Guard = Literal["off", "before", "beside"]
+_Tts = Literal["scripted", "espeak", "piper"]
+_Cache = Literal["memory", "tiers", "off"]
+_CacheTier = Literal["device", "edge", "central"]
+_CacheKeys = Literal["exact", "words", "times"]
+
 _A_DELAY: Final = "a distribution of times such as constant:60ms or lognormal:60ms:0.3 is expected"
 _A_URL: Final = "a URL that begins with http:// or https:// is expected"
 _A_REDIS_URL: Final = "a URL that begins with redis:// or rediss:// is expected"
@@ -147,34 +199,12 @@ def _duration(default: str, limits: tuple[Duration, Duration], help_text: str, m
     return _setting(Duration.parse(default), help_text, f"a duration from {low} to {high}{more} is expected")
 
 
-def _choice(default: str | None, names: tuple[str, ...], help_text: str) -> Any:
-    return _setting(default, help_text, f"one of {', '.join(names)} is expected")
+def _choice(names: Any, default: str | None, help_text: str) -> Any:
+    return _setting(default, help_text, f"one of {', '.join(get_args(names))} is expected")
 
 
 def _delay(default: Delay | None, help_text: str) -> Any:
     return _setting(default, help_text, _A_DELAY)
-
-
-def _one_of(names: tuple[str, ...]) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in names:
-            raise ValueError("not one of them")
-        return name
-
-    return AfterValidator(check)
-
-
-_ENGINES: Final = ("scripted", "real")
-_ASR: Final = ("scripted", "pocketsphinx", "whisper")
-_PRECISION: Final = ("int8", "float32")
-_LLM: Final = ("rules", "local", "cloud", "routed")
-_ROUTE_BY: Final = ("similarity", "confidence", "privacy")
-_LATE: Final = ("rule", "last", "append", "replace")
-_GUARD: Final = ("off", "before", "beside")
-_TTS: Final = ("scripted", "espeak", "piper")
-_CACHE: Final = ("memory", "tiers", "off")
-_CACHE_TIERS: Final = ("device", "edge", "central")
-_CACHE_KEYS: Final = ("exact", "words", "times")
 
 
 _LLM_WAIT: Final = (Duration.parse("1ms"), Duration.parse("10m"))
@@ -204,11 +234,11 @@ class AssistantConfig(CheckedTable):
     run_id: _Text = _setting("", "run that service spans name where the caller does not say")
     otlp: _HttpUrl | None = _setting(None, "OTLP/HTTP collector for service spans", _A_URL)
     endpoint_delay: _Delay = _delay(_ENDPOINT_DELAY, "from the end of the silence waited for to the end of the turn")
-    engines: Annotated[str, _one_of(_ENGINES)] = _choice(
-        "scripted", _ENGINES, "real: Whisper, a small language model and Piper, unless chosen otherwise below"
+    engines: _Engines = _choice(
+        _Engines, "scripted", "real: Whisper, a small language model and Piper, unless chosen otherwise below"
     )
-    asr: Annotated[str, _one_of(_ASR)] = _choice("scripted", _ASR, "recognizer")
-    asr_precision: Annotated[str, _one_of(_PRECISION)] = _choice("int8", _PRECISION, "numbers that Whisper computes in")
+    asr: _Asr = _choice(_Asr, "scripted", "recognizer")
+    asr_precision: _Precision = _choice(_Precision, "int8", "numbers that Whisper computes in")
     corpus: _Text | None = _setting(None, "corpora that the scripted recognizer knows (names or folders, by commas)")
     asr_delay: _Delay | None = _delay(None, "end of turn to final transcript, scripted")
     asr_partial_delay: _Delay = _delay(_ASR_PARTIAL_DELAY, "beginning of speech to the first partial transcript")
@@ -216,8 +246,8 @@ class AssistantConfig(CheckedTable):
     asr_workers: _Whole = _whole(1, 1, 64, "recognizer processes; pocketsphinx: one for 10 to 15 callers")
     asr_lm: _File | None = _setting(None, "pocketsphinx language model instead of the general English one", _A_FILE)
     asr_dict: _File | None = _setting(None, "pocketsphinx dictionary instead of the general English one", _A_FILE)
-    llm: Annotated[str, _one_of(_LLM)] = _choice(
-        "rules", _LLM, "what answers without llm_url: rules, a small model, a cloud of declared timing, or both of them"
+    llm: _Llm = _choice(
+        _Llm, "rules", "what answers without llm_url: rules, a small model, a cloud of declared timing, or both of them"
     )
     llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint that answers", _A_URL)
     llm_model: _Text = _setting("default", "model to ask for at --llm-url")
@@ -230,17 +260,17 @@ class AssistantConfig(CheckedTable):
     )
     llm_sentences: _Whole | None = _whole(None, 1, 100, "sentences of an answer at most; the model is stopped then")
     llm_speculate: _Switch = _setting(False, "begin answers on partial transcripts, before the final one", _A_SWITCH)
-    llm_guard: Annotated[str, _one_of(_GUARD)] = _choice(
-        "off", _GUARD, "have the model check a question: before it answers, or beside its answer"
+    llm_guard: _Guard = _choice(
+        _Guard, "off", "have the model check a question: before it answers, or beside its answer"
     )
-    llm_late: Annotated[str, _one_of(_LATE)] = _choice(
+    llm_late: _Late = _choice(
+        _Late,
         "rule",
-        _LATE,
         "said at llm_deadline: a rule's answer, the last answer again, or two sentences to which the answer is "
         "appended, or whose rest it replaces",
     )
-    route_by: Annotated[str, _one_of(_ROUTE_BY)] = _choice(
-        "similarity", _ROUTE_BY, "what decides with --llm routed which questions stay on this machine"
+    route_by: _RouteBy = _choice(
+        _RouteBy, "similarity", "what decides with --llm routed which questions stay on this machine"
     )
     route_threshold: _Number = _number(0.9, 0, 1, "similarity or confidence from which on a question stays")
     route_parallel: _Switch = _setting(False, "let the local model begin while the route is decided", _A_SWITCH)
@@ -263,7 +293,7 @@ class AssistantConfig(CheckedTable):
     llm_stall: Annotated[_Duration, _within(_LLM_WAIT)] = _duration(
         "5s", _LLM_WAIT, "an answer that stalls this long ends where it is"
     )
-    tts: Annotated[str, _one_of(_TTS)] = _choice("scripted", _TTS, "voice")
+    tts: _Tts = _choice(_Tts, "scripted", "voice")
     tts_voice: _Text = _setting("en-us", "voice of espeak-ng")
     tts_delay: _Delay | None = _delay(None, "sentence to its first audio, scripted")
     tts_leading_silence: _Delay | None = _delay(None, "silence before the first audible sample, scripted")
@@ -272,14 +302,12 @@ class AssistantConfig(CheckedTable):
     )
     tts_lookahead: _Whole = _whole(0, 0, 100, "tokens after a sentence that the voice waits for, for its melody")
     tts_pace: _Number = _number(1.5, 0, 1000, "times real time at which audio is sent; 0 sends at once")
-    cache: Annotated[str, _one_of(_CACHE)] = _choice(
-        "memory", _CACHE, "prompt cache in this process (tier edge); tiers: before cache_url"
+    cache: _Cache = _choice(_Cache, "memory", "prompt cache in this process (tier edge); tiers: before cache_url")
+    cache_tier: _CacheTier | None = _choice(
+        _CacheTier, None, "tier that the first cache is (default: edge in this process, central in Redis)"
     )
-    cache_tier: Annotated[str, _one_of(_CACHE_TIERS)] | None = _choice(
-        None, _CACHE_TIERS, "tier that the first cache is (default: edge in this process, central in Redis)"
-    )
-    cache_keys: Annotated[str, _one_of(_CACHE_KEYS)] = _choice(
-        "words", _CACHE_KEYS, "what is the same question: the same text, the same words, or the same words and times"
+    cache_keys: _CacheKeys = _choice(
+        _CacheKeys, "words", "what is the same question: the same text, the same words, or the same words and times"
     )
     cache_similarity: _Number | None = _setting(
         None,
@@ -305,7 +333,7 @@ class AssistantConfig(CheckedTable):
     )
     flag: _Text = _setting("voice", "key of the flag in --flags whose variants are the cohorts")
     variants: _File | None = _setting(None, "TOML file: a table of settings for each cohort that has its own", _A_FILE)
-    fault: Annotated[str, _one_of(tuple(FAULTS))] | None = _choice(None, tuple(FAULTS), "misbehave on purpose")
+    fault: Fault | None = _choice(Fault, None, "misbehave on purpose")
     fault_share: _Number = _number(1.0, 0, 1, "share of calls that misbehave")
     fault_seed: _Whole = _whole(1, 0, 2**63 - 1, "which calls those are")
 
@@ -331,6 +359,10 @@ class AssistantConfig(CheckedTable):
         if self.cohort is None:
             return None
         return CohortSplit(self.cohort.treatment, self.cohort.share, self.cohort_control, self.seed)
+
+    def fault_of(self, call_index: int) -> Fault | None:
+        """The fault of the n-th call of a server, or None; a repeated run affects the same calls."""
+        return self.fault if _is_drawn(f"{self.fault_seed}:{call_index}", self.fault_share) else None
 
     def with_variant(self, table: Mapping[str, object], where: str) -> "AssistantConfig":
         """The configuration of a cohort whose settings of its own are in `table`. Raises ConfigError with every fault;
@@ -377,11 +409,6 @@ _DEFAULT_DELAYS: Final[dict[str, Delay]] = {
     "tts_delay": Delay("lognormal", 70 * _MS, 0.3),
     "tts_leading_silence": Delay("constant", 20 * _MS),
 }
-
-
-def help_texts() -> dict[str, str]:
-    """Return what each setting is, by its name in the file."""
-    return {name: field.title or "" for name, field in AssistantConfig.model_fields.items()}
 
 
 def read_file(path: Path) -> TomlText:

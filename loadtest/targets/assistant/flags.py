@@ -8,7 +8,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from openfeature.flag_evaluation import FlagEvaluationDetails, FlagResolutionDet
 
 from loadtest.errors import UsageError
 from loadtest.flag_file import flag_of, read_flags, unknown_variants, variants_of
-from loadtest.targets.assistant.cohorts import Assignment
+from loadtest.targets.assistant.config import Assignment
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
 
@@ -37,21 +36,17 @@ _PROVIDER_LOGGER: Final = "openfeature.contrib"
 _Details = FlagEvaluationDetails[Any] | FlagResolutionDetails[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class FlagSource:
-    """The place of the flag, the cohort of those for whom it says nothing, and the variants that have settings."""
-
-    file: Path
-    key: str
-    control: str
-    variants: frozenset[str]
-
-
 class FlagAssigner:
-    """Assigns callers by a flag. `start` must be called first; `stop` when nobody is assigned any more."""
+    """Assigns callers by the flag `key` of a file; `start` must be called first.
 
-    def __init__(self, source: FlagSource) -> None:
-        self._source = source
+    `control` is the cohort of those for whom the flag says nothing; `variants` have settings.
+    """
+
+    def __init__(self, file: Path, key: str, control: str, variants: Collection[str]) -> None:
+        self._file = file
+        self._key = key
+        self._control = control
+        self._variants = frozenset(variants)
         self._domain = f"assistant-{uuid.uuid4().hex}"
         self._client: OpenFeatureClient = api.get_client(self._domain)
         self._provider = ""
@@ -70,7 +65,7 @@ class FlagAssigner:
         logging.getLogger(_PROVIDER_LOGGER).setLevel(logging.CRITICAL + 1)
         provider = FlagdProvider(
             resolver_type=ResolverType.FILE,
-            offline_flag_source_path=str(self._source.file),
+            offline_flag_source_path=str(self._file),
             deadline_ms=LOOK_EVERY_MS,
         )
         api.set_provider_and_wait(provider, self._domain)
@@ -79,27 +74,27 @@ class FlagAssigner:
             self._client.add_handler(event, self._file_changed)
 
     def assign(self, key: str) -> Assignment:
-        """See `Assigner`."""
+        """Return the cohort of a caller. Called on the event loop: it neither waits nor reads files."""
         context = EvaluationContext(targeting_key=key)
-        source, found = self._source, None
+        found = None
         if self._fault is None:
             getter: Callable[..., _Details] = getattr(self._client, f"get_{self._kind}_details")
-            found = getter(source.key, _DEFAULTS[self._kind], context)
-        if found is None or found.error_code is not None or (found.variant or source.control) not in source.variants:
-            found = _resolved(self._last_good, self._kind, source.key, context)
-        return Assignment(found.variant or source.control, self._reported(found))
+            found = getter(self._key, _DEFAULTS[self._kind], context)
+        if found is None or found.error_code is not None or (found.variant or self._control) not in self._variants:
+            found = _resolved(self._last_good, self._kind, self._key, context)
+        return Assignment(found.variant or self._control, self._reported(found))
 
     def stop(self) -> None:
-        """See `Assigner`."""
+        """Stop the provider."""
         for event in (ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, ProviderEvent.PROVIDER_ERROR):
             self._client.remove_handler(event, self._file_changed)
         self._client.provider.shutdown()
 
     def _reported(self, found: _Details) -> Mapping[str, str]:
         reported = {
-            semconv.FEATURE_FLAG_KEY: self._source.key,
+            semconv.FEATURE_FLAG_KEY: self._key,
             semconv.FEATURE_FLAG_PROVIDER_NAME: self._provider,
-            semconv.FEATURE_FLAG_RESULT_VARIANT: found.variant or self._source.control,
+            semconv.FEATURE_FLAG_RESULT_VARIANT: found.variant or self._control,
         }
         if found.reason is not None:
             reported[semconv.FEATURE_FLAG_RESULT_REASON] = str(found.reason).lower()
@@ -108,7 +103,6 @@ class FlagAssigner:
     def _file_changed(self, details: EventDetails) -> None:
         """In a thread of the provider's: take the new file as the last good one, or say once what is wrong with it."""
         del details
-        source = self._source
         with self._lock:
             try:
                 self._load()
@@ -119,33 +113,33 @@ class FlagAssigner:
                 self._fault = fault
                 return
             if self._fault is not None:
-                _logger.warning("%s can be used again, and its flags are in force.", source.file)
+                _logger.warning("%s can be used again, and its flags are in force.", self._file)
             self._fault = None
 
     def _load(self) -> None:
         """Keep the file as the last good one. Raises ConfigError if it is not."""
-        source, where = self._source, str(self._source.file)
+        where = str(self._file)
         try:
-            document = read_flags(source.file.read_bytes(), where)
+            document = read_flags(self._file.read_bytes(), where)
         except OSError as error:
             raise ConfigError(where, [f"cannot be read: {error.strerror or error}"]) from None
-        flag = flag_of(document, source.key, where)
-        faults = unknown_variants(flag, source.key, source.variants)
+        flag = flag_of(document, self._key, where)
+        faults = unknown_variants(flag, self._key, self._variants)
         kind = _kind_of(flag["variants"].values())
         if kind is None:
-            faults.append(f"flags.{source.key}.variants have values of several types; flagd wants one type")
+            faults.append(f"flags.{self._key}.variants have values of several types; flagd wants one type")
         if faults or kind is None:
             raise ConfigError(where, faults)
         core = FlagdCore()
         try:
             core.set_flags(document)
             for probe in range(_PROBES):
-                _resolved(core, kind, source.key, EvaluationContext(targeting_key=f"probe-{probe}"))
+                _resolved(core, kind, self._key, EvaluationContext(targeting_key=f"probe-{probe}"))
         except (OpenFeatureError, ValueError, TypeError, KeyError, ReferenceError) as error:
             reason = getattr(error, "error_message", None) or error
-            raise ConfigError(where, [f"flags.{source.key} cannot be evaluated: {reason}"]) from None
+            raise ConfigError(where, [f"flags.{self._key} cannot be evaluated: {reason}"]) from None
         known = ", ".join(variants_of(flag))
-        _logger.info("Flag %s has the variants %s.", source.key, known)
+        _logger.info("Flag %s has the variants %s.", self._key, known)
         self._last_good, self._kind = core, kind
 
 

@@ -1,8 +1,17 @@
-"""Analysis of a question's words: its normal form, its slots, and what in it must not leave the premises. Pure."""
+"""Analysis of a question: its normal form, its slots, what in it must not leave the premises, and what it means.
 
+Similar questions for the cache and the choice of a route go by vectors of a model of embeddings.
+"""
+
+import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
+
+import numpy as np
+
+from loadtest.targets.assistant.interfaces import Embedder, Vector
 
 _NOT_WORDS: Final = re.compile(r"[^\w\s']|_")
 _BELOW_TWENTY: Final = (
@@ -80,3 +89,71 @@ def marked_items(question: str) -> list[str]:
     """Return what in a question must not leave the premises: names with how they are introduced, numbers of accounts
     and cards, addresses, dates of birth, codes. Found by patterns of English; what fits none is not found."""
     return [match.group().strip() for pattern in _MARKED for match in pattern.finditer(question)]
+
+
+_MOST_QUESTIONS: Final = 10_000
+# By how much a more similar class counts more: a cosine that is larger by 0.1 counts e² times as much.
+_SHARPNESS: Final = 20.0
+
+
+class SimilarQuestions:
+    """The questions whose answers are kept, found by what they mean.
+
+    A question is similar from a cosine of `threshold` on; with `compare_slots` only where its numbers, days and
+    opposites such as on and off are the same, too.
+    """
+
+    def __init__(self, embedder: Embedder, threshold: float, *, compare_slots: bool) -> None:
+        self._embedder = embedder
+        self._threshold = threshold
+        self._compare_slots = compare_slots
+        self._kept: list[tuple[str, str, Vector]] = []  # (question, key, vector)
+
+    async def find(self, question: str) -> str | None:
+        """Return the key of the most similar question, or None."""
+        if not self._kept or (vector := await self._embedder.embed(question)) is None:
+            return None
+        cosines = np.stack([kept for _, _, kept in self._kept]) @ vector
+        asked = slots(question)
+        for place in np.argsort(-cosines):
+            if cosines[place] < self._threshold:
+                return None
+            other, key, _ = self._kept[place]
+            if not self._compare_slots or slots(other) == asked:
+                return key
+        return None
+
+    async def add(self, question: str, key: str) -> None:
+        """Remember a question whose answer is kept under a key."""
+        if (vector := await self._embedder.embed(question)) is not None:
+            self._kept.append((question, key, vector))
+            del self._kept[:-_MOST_QUESTIONS]
+
+
+class ExampleRouter:
+    """Decides by examples whether a question can stay here: those that a small model answers, and those that it
+    cannot.
+
+    By `similarity`, a question stays that is at least so similar to an example of the first kind. By `confidence`, one
+    of which a classifier is so sure that it is of the first kind: a softmax over the largest cosine with either kind.
+    """
+
+    def __init__(self, embedder: Embedder, by: str, threshold: float, local: Sequence[str], cloud: Sequence[str]):
+        self._embedder = embedder
+        self._by = by
+        self._threshold = threshold
+        self._examples = (local, cloud)
+        self._vectors: list[list[Vector]] = []
+
+    async def stays(self, question: str) -> bool:
+        """Return whether the local model answers; a question without a vector goes to the cloud."""
+        if not self._vectors:
+            found = [[await self._embedder.embed(text) for text in texts] for texts in self._examples]
+            self._vectors = [[vector for vector in vectors if vector is not None] for vectors in found]
+        vector = await self._embedder.embed(question)
+        if vector is None or not all(self._vectors):
+            return False
+        local, cloud = (max(float(vector @ other) for other in vectors) for vectors in self._vectors)
+        if self._by == "similarity":
+            return local >= self._threshold
+        return 1 / (1 + math.exp(_SHARPNESS * (cloud - local))) >= self._threshold

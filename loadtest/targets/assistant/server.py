@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import secrets
 import time
 from collections import deque
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -20,18 +20,19 @@ from websockets.http11 import Request, Response
 
 from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.assistant.clock import Clock
-from loadtest.targets.assistant.cohorts import Assigner, Assignment, NoCohorts
-from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.config import Assignment, AssistantConfig, Fault
 from loadtest.targets.assistant.engines import Engines
-from loadtest.targets.assistant.faults import SLOW_ACCEPT_S, CallerGone, FaultPlan, FaultySender, Sink
-from loadtest.targets.assistant.record import CallIdentity, CallReport
-from loadtest.targets.assistant.session import CallParts, Session
+from loadtest.targets.assistant.faults import FaultySender
+from loadtest.targets.assistant.session import CallParts, Session, make_id
+from telemetry.model import semconv
 from telemetry.model.addresses import host_and_port
 
 if TYPE_CHECKING:
+    from telemetry.export.instrumentation import CallTrace
     from telemetry.export.sdk import Telemetry
 
 _logger = logging.getLogger(__name__)
+SLOW_ACCEPT_S: Final = 3.0
 PATH: Final = "/v1/realtime"
 _MAX_MESSAGE_BYTES: Final = 21 * 1024 * 1024  # 15 MiB of audio in base64, and its envelope
 
@@ -42,7 +43,7 @@ class StampedConnection(ServerConnection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.arrivals_perf_ns: deque[int] = deque()
-        self.fault: str | None = None
+        self.fault: Fault | None = None
         self.call_key = ""
         self.assignment = Assignment()
         self._read_perf_ns = 0
@@ -60,7 +61,7 @@ class StampedConnection(ServerConnection):
 
 
 class AssistantServer:
-    """The assistant's server. After `start`, `url` is the address for callers. `assigner` decides on their cohorts."""
+    """The assistant's server. After `start`, `url` is the address for callers. `assign` decides on their cohorts."""
 
     def __init__(
         self,
@@ -68,14 +69,13 @@ class AssistantServer:
         engines: Engines,
         clock: Clock,
         telemetry: Telemetry | None,
-        assigner: Assigner | None = None,
+        assign: Callable[[str], Assignment] = lambda _: Assignment(),
     ) -> None:
         self._config = config
         self._engines = engines
         self._clock = clock
         self._telemetry = telemetry
-        self._assigner = NoCohorts() if assigner is None else assigner
-        self._faults = FaultPlan(config.fault, config.fault_share, config.fault_seed)
+        self._assign = assign
         self._calls = 0
         self._open = 0
         self._server: Server | None = None
@@ -119,15 +119,12 @@ class AssistantServer:
             refused = connection.respond(HTTPStatus.UNAUTHORIZED, "The bearer token is missing or wrong.\n")
             refused.headers["WWW-Authenticate"] = "Bearer"
             return refused
-        assignment = Assignment()
-        if isinstance(connection, StampedConnection):
-            connection.call_key = _asked(request, "call_id") or make_id("call")
-            caller_key = _asked(request, "user_id") or connection.call_key
-            connection.assignment = assignment = self._assigner.assign(caller_key)
-        fault = self._engines.faults.get(assignment.cohort or "", self._faults).for_call(self._calls)
+        assert isinstance(connection, StampedConnection)  # noqa: S101 - `create_connection` makes no others
+        connection.call_key = _asked(request, "call_id") or make_id("call")
+        connection.assignment = self._assign(_asked(request, "user_id") or connection.call_key)
+        variant = self._engines.variant(connection.assignment.cohort)
+        connection.fault = fault = variant.config.fault_of(self._calls)
         self._calls += 1
-        if isinstance(connection, StampedConnection):
-            connection.fault = fault
         if fault == "refuse":
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "The assistant does not accept calls.\n")
         if fault == "half-open":
@@ -159,23 +156,21 @@ class AssistantServer:
         self._open += 1
         try:
             await self._converse(connection, service, headers)
-        except (ConnectionClosed, CallerGone):
+        except ConnectionClosed:
             pass  # callers may hang up at any time
         finally:
             self._open -= 1
 
     async def _converse(self, connection: StampedConnection, service: ServiceSession, headers: Headers) -> None:
-        identity = CallIdentity(service.session_id, self._config.run_id, headers.get("traceparent"))
-
         def failed(error: BaseException) -> None:
             _logger.error("A session failed and was closed.", exc_info=error)
             connection.transport.abort()
 
-        sender = FaultySender(connection.fault, _sink(connection))
-        assignment = connection.assignment
-        report = CallReport(self._telemetry, self._clock, identity, assignment)
-        call = CallParts(connection.call_key, service, sender, report, failed, assignment.cohort)
-        session = Session(self._engines.parts_for(assignment.cohort), call, make_id)
+        cohort = connection.assignment.cohort
+        sender = FaultySender(connection, connection.fault)
+        trace = self._trace(service.session_id, headers.get("traceparent"), connection.assignment)
+        call = CallParts(connection.call_key, service, sender, trace, failed, cohort)
+        session = Session(self._engines.variant(cohort), call)
         try:
             await session.begin()
             async for message in connection:
@@ -183,10 +178,25 @@ class AssistantServer:
         finally:
             await session.close()
 
+    def _trace(self, call_id: str, traceparent: str | None, assignment: Assignment) -> CallTrace | None:
+        """The trace of a call; without telemetry there is none."""
+        if self._telemetry is None:
+            return None
+        from telemetry.export.instrumentation import CallTrace
 
-def make_id(prefix: str) -> str:
-    """Create a new id in the style of this protocol."""
-    return f"{prefix}_{secrets.token_hex(8)}"
+        trace = CallTrace(
+            self._telemetry,
+            run_id=self._config.run_id,
+            call_id=call_id,
+            source="service",
+            started_unix_ns=self._clock.unix_ns(),
+            started_perf_ns=self._clock.perf_ns(),
+            attributes={} if assignment.cohort is None else {"cohort": assignment.cohort},
+            parent_traceparent=traceparent,
+        )
+        if assignment.flag:
+            trace.add_event(semconv.EVENT_FEATURE_FLAG, assignment.flag, self._clock.unix_ns())
+        return trace
 
 
 def _asked(request: Request, name: str) -> str | None:
@@ -200,19 +210,3 @@ def _subprotocol(connection: ServerConnection, offered: Any) -> Any:
     """Select `realtime` if it is offered: browsers offer it together with subprotocols that carry credentials."""
     del connection
     return "realtime" if "realtime" in offered else None
-
-
-def _sink(connection: StampedConnection) -> Sink:
-    async def text(message: str | bytes) -> None:
-        try:
-            await connection.send(message, text=True)
-        except ConnectionClosed as closed:
-            raise CallerGone from closed
-
-    async def binary(message: bytes) -> None:
-        try:
-            await connection.send(message)
-        except ConnectionClosed as closed:
-            raise CallerGone from closed
-
-    return Sink(text, binary, connection.transport.abort)

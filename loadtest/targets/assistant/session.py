@@ -1,63 +1,50 @@
 """One call: handles the caller's messages, runs turns and replies, and sends their events back."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
+import random
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from websockets.exceptions import ConnectionClosed
 
-from loadtest.distributions import Delay, random_source
+from loadtest.distributions import random_source
 from loadtest.protocols.openai_realtime import service as commands
 from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.protocols.openai_realtime.service_session import Reason, ServiceReply, Usage
-from loadtest.targets.assistant.asr.base import AsrEngine
-from loadtest.targets.assistant.asr.recognition import PartialTiming, UtteranceRecognition
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
-from loadtest.targets.assistant.faults import CallerGone, FaultySender
-from loadtest.targets.assistant.llm.base import Question
-from loadtest.targets.assistant.llm.begun import SpeculativeStart
-from loadtest.targets.assistant.record import CallReport, TurnRecord, merge_metadata
-from loadtest.targets.assistant.tts.base import TtsFailed
-from loadtest.targets.assistant.tts.speaking import SpeechSink
-from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, TurnParts, reply, transcribe
+from loadtest.targets.assistant.faults import FaultySender
+from loadtest.targets.assistant.interfaces import Pcm, Question, TtsFailed
+from loadtest.targets.assistant.llm import SpeculativeStart
+from loadtest.targets.assistant.reply import ReplySink, reply, transcribe
+from loadtest.targets.assistant.turn import ServedTurn, ServedVariant, TurnRecord, merge_metadata
+from telemetry.model import semconv
 
+if TYPE_CHECKING:  # without an OTLP endpoint, not loading the SDK makes the assistant start faster
+    from telemetry.export.instrumentation import CallTrace
 
-@dataclass(frozen=True, slots=True)
-class SessionParts:
-    """The engines and settings that all sessions of one variant share."""
-
-    turn: TurnParts
-    asr: AsrEngine
-    partials: PartialTiming
-    endpoint_delay: Delay
-    llm_stream: bool
-    speculates: bool = False  # begin answers on partial transcripts
+_logger = logging.getLogger(__name__)
+_NS_PER_MS: Final = 1_000_000
+_SHORTEST_PARTIAL_GAP_NS: Final = 20 * _NS_PER_MS
+HISTORY_TURNS: Final = 8
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class CallParts:
-    """The parts of one call. `on_fault` is called with an internal error of its session."""
+    """The parts of one call. `key` seeds its draws; `on_fault` is called with an internal error of its session."""
 
-    call_id: str
+    key: str
     service: ServiceSession
     sender: FaultySender
-    report: CallReport
+    trace: CallTrace | None
     on_fault: Callable[[BaseException], None]
     cohort: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SpokenTurn:
-    """A caller's turn whose speech has stopped. It ends at `end_perf_ns`; `transcript` results in its final words."""
-
-    record: TurnRecord
-    utterance: UtteranceRecognition
-    transcript: asyncio.Task[str]
-    end_perf_ns: int
 
 
 @dataclass(slots=True)
@@ -77,54 +64,87 @@ class PendingReply:
     task: asyncio.Task[None]
 
 
+def make_id(prefix: str) -> str:
+    """Create a new id in the style of this protocol."""
+    return f"{prefix}_{secrets.token_hex(8)}"
+
+
 async def without_transcript(moment_ns: int) -> int:
     """Return the time that a reply's delays count from if it waits for no transcript."""
     return moment_ns
 
 
-HISTORY_TURNS: Final = 8
+class UtteranceRecognition:
+    """One utterance in recognition. `show` is called with new words; None if no transcripts were requested."""
 
+    def __init__(
+        self, variant: ServedVariant, rate_hz: int, show: Callable[[str], Awaitable[None]] | None, item_id: str
+    ) -> None:
+        self.item_id = item_id
+        self.rate_hz = rate_hz
+        self.samples = 0
+        self.first_partial_perf_ns: int | None = None
+        self.start: SpeculativeStart | None = None  # begins answers on the partial transcripts
+        self._variant = variant
+        self._stream = variant.asr.open(rate_hz)
+        self._show = show
+        self._partials: asyncio.Task[None] | None = None
 
-class History:
-    """The last exchanges of a call. An item that the client deletes is removed."""
+    def feed(self, pcm: Pcm) -> None:
+        """Add the next samples (int16 mono)."""
+        self.samples += len(pcm)
+        self._stream.feed(pcm)
 
-    def __init__(self) -> None:
-        self._entries: deque[tuple[str | None, str, str]] = deque(maxlen=2 * HISTORY_TURNS)
+    def watch(self, speech_start_perf_ns: int, source: random.Random) -> None:
+        """Start requesting partial transcripts."""
+        if self._show is not None or self.start is not None:
+            self._partials = asyncio.create_task(self._show_partials(speech_start_perf_ns, source))
 
-    def add(self, item_id: str | None, role: str, text: str) -> None:
-        """Add one side of an exchange; `item_id` is None if it has no item (the assistant spoke first)."""
-        self._entries.append((item_id, role, text))
+    def finish(self, silent_samples: int) -> asyncio.Task[str]:
+        """End the utterance and its partial transcripts; the task returns the final transcript."""
+        self._stop_partials()
+        return asyncio.create_task(self._stream.finish(silent_samples))
 
-    def forget(self, item_id: str) -> None:
-        """Remove a deleted item."""
-        kept = [entry for entry in self._entries if entry[0] != item_id]
-        self._entries.clear()
-        self._entries.extend(kept)
+    def abandon(self) -> None:
+        """Discard the utterance."""
+        self._stop_partials()
+        if self.start is not None:
+            self.start.abandon()
+        self._stream.abandon()
 
-    def messages(self) -> tuple[tuple[str, str], ...]:
-        """Return (role, text) of each entry, oldest first."""
-        return tuple((role, text) for _, role, text in self._entries)
+    def _stop_partials(self) -> None:
+        if self._partials is not None:
+            self._partials.cancel()
 
-
-_logger = logging.getLogger(__name__)
-_NS_PER_MS: Final = 1_000_000
-_Result = TypeVar("_Result")
+    async def _show_partials(self, speech_start_perf_ns: int, source: random.Random) -> None:
+        config, clock, shown_words = self._variant.config, self._variant.clock, 0
+        due_ns = speech_start_perf_ns + config.asr_partial_delay.draw_ns(source)
+        while True:
+            await clock.until(due_ns)
+            text = await self._stream.partial()
+            words = text.split()
+            if self.start is not None and words:
+                await self.start.partial(text)
+            # In this protocol partials only add words; the final transcript corrects what the recognizer revises.
+            if len(words) > shown_words:
+                new = " ".join(words[shown_words:])
+                self.first_partial_perf_ns = self.first_partial_perf_ns or clock.perf_ns()
+                if self._show is not None:
+                    await self._show(new if shown_words == 0 else " " + new)
+                shown_words = len(words)
+            every_ns = config.asr_partial_every.draw_ns(source)
+            due_ns = max(due_ns, clock.perf_ns()) + max(_SHORTEST_PARTIAL_GAP_NS, every_ns)
 
 
 class Session:
     """One connection's session. `receive` handles a message; `close` must be called when the connection is gone."""
 
-    def __init__(self, parts: SessionParts, call: CallParts, make_id: Callable[[str], str]) -> None:
-        self._parts = parts
-        self._on_fault = call.on_fault
-        self._clock = parts.turn.clock
+    def __init__(self, variant: ServedVariant, call: CallParts) -> None:
+        self._variant = variant
+        self._call = call
+        self._clock = variant.clock
         self._service = call.service
         self._sender = call.sender
-        self._report = call.report
-        self._call_id = call.call_id
-        self._make_id = make_id
-        self.cohort = call.cohort
-        self._stream = parts.llm_stream
         self._endpointer = Endpointer(call.service.config.input_format.rate_hz)
         self._utterance: UtteranceRecognition | None = None
         self._asked: AskedTurn | None = None
@@ -134,7 +154,7 @@ class Session:
         self._last_item_id: str | None = None
         self._last_response_id: str | None = None
         self._typed: commands.AddUserText | None = None
-        self._history = History()
+        self._history: deque[tuple[str | None, str, str]] = deque(maxlen=2 * HISTORY_TURNS)  # (item, role, text)
         self._reply_ms: dict[str, int] = {}
         self._spoke_first = False
 
@@ -145,27 +165,35 @@ class Session:
     async def receive(self, message: str | bytes, arrival_perf_ns: int) -> None:
         """Handle one message from the caller."""
         for command in self._service.receive(message):
-            match command:
-                case commands.AppendAudio():
-                    await self._feed_audio(command, arrival_perf_ns)
-                case commands.UpdateSession():
-                    await self._update()
-                case commands.Commit():
-                    await self._commit(command, arrival_perf_ns)
-                case commands.Clear():
-                    self._discard_utterance()
-                    self._endpointer.discard()
-                    await self._send(self._service.cleared())
-                case commands.CreateResponse():
-                    await self._create(command, arrival_perf_ns)
-                case commands.CancelResponse():
-                    await self._cancel(command)
-                case commands.ClearOutput():
-                    await self._clear_output(command)
-                case commands.Truncate() | commands.AddUserText() | commands.Delete():
-                    await self._change_items(command)
-                case commands.Retrieve() | commands.Refused():
-                    await self._send(command.reply)
+            await self._obey(command, arrival_perf_ns)
+
+    async def _obey(self, command: commands.Command, arrival_perf_ns: int) -> None:
+        match command:
+            case commands.AppendAudio():
+                await self._feed_audio(command, arrival_perf_ns)
+            case commands.UpdateSession():
+                await self._update()
+            case commands.Commit():
+                await self._commit(command, arrival_perf_ns)
+            case commands.Clear():
+                self._discard_utterance()
+                self._endpointer.discard()
+                await self._send(self._service.cleared())
+            case commands.CreateResponse():
+                await self._create(command, arrival_perf_ns)
+            case commands.CancelResponse():
+                await self._cancel(command)
+            case commands.ClearOutput():
+                await self._clear_output(command)
+            case commands.Truncate():
+                await self._truncate(command)
+            case commands.Delete():
+                await self._delete(command)
+            case commands.AddUserText():
+                await self._send(*self._service.user_text_item(command.item_id, self._last_item_id, command.text))
+                self._last_item_id, self._typed, self._asked = command.item_id, command, None
+            case commands.Retrieve() | commands.Refused():
+                await self._send(command.reply)
 
     async def close(self) -> None:
         """End the session because the connection is gone; a reply in progress counts as abandoned or interrupted."""
@@ -180,8 +208,9 @@ class Session:
         if answering is not None and self._answering is answering:
             audible = answering.record.first_audio_perf_ns is not None
             answering.record.outcome_reason = "the caller's connection ended"
-            self._report.turn(answering.record, "interrupted" if audible else "abandoned")
-        self._report.end()
+            self._report(answering.record, "interrupted" if audible else "abandoned")
+        if self._call.trace is not None:
+            self._call.trace.end(self._clock.perf_ns(), {})
 
     # The caller's speech.
 
@@ -191,7 +220,7 @@ class Session:
             self._discard_utterance()
             self._endpointer = Endpointer(rate_hz, self._endpointer.audio_ns)
         await self._sender.send(self._service.updated())
-        if self._sender.speaks_first and not self._spoke_first:
+        if self._sender.fault == "answer-before-question" and not self._spoke_first:
             self._spoke_first = True
             now_ns = self._clock.perf_ns()
             await self._answer(self._new_record(now_ns), without_transcript(now_ns), commands.CreateResponse())
@@ -222,30 +251,33 @@ class Session:
             await self._send(self._service.speech_started(utterance.item_id, start_ms))
         if detection is not None and detection.interrupt_response:
             await self._stop_answering("turn_detected")
-        source = random_source(self._parts.turn.seed, self._call_id, self._turns, "partials")
-        utterance.watch(started.speech_start_perf_ns, self._parts.partials, source)
+        utterance.watch(started.speech_start_perf_ns, self._source("partials"))
 
-    def _begin_recognition(self, audio: NDArray[np.int16]) -> UtteranceRecognition:
-        item_id = self._make_id("item")
+    def _begin_recognition(self, audio: Pcm) -> UtteranceRecognition:
+        item_id = make_id("item")
 
         async def show(words: str) -> None:
             await self._send(self._service.transcription_delta(item_id, words))
 
         wanted = self._service.config.transcription_model is not None
-        to_show = show if wanted else None
-        utterance = UtteranceRecognition(item_id, self._parts.asr, self._endpointer.rate_hz, self._clock, to_show)
-        if self._parts.speculates:
-            llm = self._parts.turn.answering.llm
-            utterance.start = SpeculativeStart(llm, lambda words: self._question(words, "speculative"))
+        utterance = UtteranceRecognition(self._variant, self._endpointer.rate_hz, show if wanted else None, item_id)
+        if self._variant.config.llm_speculate:
+            utterance.start = SpeculativeStart(self._variant.llm, self._speculative_question)
         utterance.feed(audio)
         self._utterance = utterance
         return utterance
 
-    def _question(self, words: str, stage: str) -> Question:
+    def _speculative_question(self, words: str) -> Question:
         """A question as the model gets it, for an answer that is begun before the turn has ended."""
-        source = random_source(self._parts.turn.seed, self._call_id, self._turns, stage)
-        instructions = self._service.config.instructions or None
-        return Question(words, self._clock.perf_ns(), source, instructions, self._history.messages())
+        return self._question(words, self._clock.perf_ns(), self._source("speculative"), None)
+
+    def _question(self, text: str, asked_ns: int, source: random.Random, instructions: str | None) -> Question:
+        history = tuple((role, entry) for _, role, entry in self._history)
+        return Question(text, asked_ns, source, instructions or self._service.config.instructions or None, history)
+
+    def _source(self, stage: str) -> random.Random:
+        """Return the seeded source of the next turn's draws for one stage."""
+        return random_source(self._variant.config.seed, self._call.key, self._turns, stage)
 
     async def _speech_stopped(self, stopped: SpeechStopped, silence_ms: int, create_response: bool) -> None:
         utterance, self._utterance = self._utterance, None
@@ -254,21 +286,23 @@ class Session:
         record = self._new_record(stopped.speech_start_perf_ns)
         record.mark_speech(stopped, utterance.first_partial_perf_ns)
         record.start = utterance.start
-        source = random_source(self._parts.turn.seed, self._call_id, record.turn_index, "endpoint")
-        record.injected_endpointing_ns = silence_ms * _NS_PER_MS + self._parts.endpoint_delay.draw_ns(source)
+        source = self._served(record).source("endpoint")
+        delay_ns = self._variant.config.endpoint_delay.draw_ns(source)
+        record.injected_endpointing_ns = silence_ms * _NS_PER_MS + delay_ns
         end_ns = stopped.speech_end_perf_ns + record.injected_endpointing_ns
-        turn = SpokenTurn(record, utterance, utterance.finish(stopped.silent_samples), end_ns)
-        self._spawn(self._end_turn(turn, stopped.audio_end_ns, create_response))
+        transcript = utterance.finish(stopped.silent_samples)
 
-    async def _end_turn(self, turn: SpokenTurn, audio_end_ns: int, create_response: bool) -> None:
-        await self._clock.until(turn.end_perf_ns)
-        await self._send(self._service.speech_stopped(turn.utterance.item_id, audio_end_ns // _NS_PER_MS))
-        asked = await self._commit_item(turn)
-        if create_response and self._utterance is None and self._answering is None:
-            await self._answer(turn.record, asked.transcribing, commands.CreateResponse())
-        elif create_response:
-            turn.record.outcome_reason = "the caller continued to speak, or a response was in progress"
-            self._report.turn(turn.record, "interrupted")
+        async def end_turn() -> None:
+            await self._clock.until(end_ns)
+            await self._send(self._service.speech_stopped(utterance.item_id, stopped.audio_end_ns // _NS_PER_MS))
+            asked = await self._commit_item(record, utterance, transcript, end_ns)
+            if create_response and self._utterance is None and self._answering is None:
+                await self._answer(record, asked.transcribing, commands.CreateResponse())
+            elif create_response:
+                record.outcome_reason = "the caller continued to speak, or a response was in progress"
+                self._report(record, "interrupted")
+
+        self._spawn(end_turn())
 
     async def _commit(self, command: commands.Commit, arrival_perf_ns: int) -> None:
         audio = self._endpointer.turn_audio()
@@ -281,10 +315,11 @@ class Session:
         record = self._new_record(stopped.speech_start_perf_ns)
         record.mark_speech(stopped, utterance.first_partial_perf_ns)
         transcript = utterance.finish(stopped.silent_samples)
-        await self._commit_item(SpokenTurn(record, utterance, transcript, arrival_perf_ns))
+        await self._commit_item(record, utterance, transcript, arrival_perf_ns)
 
-    async def _commit_item(self, turn: SpokenTurn) -> AskedTurn:
-        record, utterance = turn.record, turn.utterance
+    async def _commit_item(
+        self, record: TurnRecord, utterance: UtteranceRecognition, transcript: asyncio.Task[str], end_perf_ns: int
+    ) -> AskedTurn:
         record.endpoint_perf_ns = self._clock.perf_ns()
         await self._send(
             self._service.committed(utterance.item_id, self._last_item_id),
@@ -297,8 +332,8 @@ class Session:
                 seconds = utterance.samples / utterance.rate_hz
                 await self._send(self._service.transcription_completed(utterance.item_id, final, seconds))
 
-        served = ServedTurn(self._parts.turn, self._call_id, record)
-        self._asked = AskedTurn(record, self._spawn(transcribe(served, turn.transcript, turn.end_perf_ns, show)))
+        transcribing = self._spawn(transcribe(self._served(record), transcript, end_perf_ns, show))
+        self._asked = AskedTurn(record, transcribing)
         self._typed = None
         return self._asked
 
@@ -338,12 +373,12 @@ class Session:
         self, record: TurnRecord, wire: ServiceReply, asked: Awaitable[int], command: commands.CreateResponse
     ) -> None:
         asked_ns = await asyncio.shield(asyncio.ensure_future(asked))
-        question = record.transcript or ""
+        text = record.transcript or ""
 
-        async def show(text: str) -> None:
-            await self._send(*wire.text_delta(text))
+        async def show(delta: str) -> None:
+            await self._send(*wire.text_delta(delta))
 
-        def prepare(pcm: NDArray[np.int16]) -> list[bytes]:
+        def prepare(pcm: Pcm) -> list[bytes]:
             distorted = self._sender.distort(pcm, wire.rate_hz)
             return [message.encode() for message in wire.audio_delta(distorted)]
 
@@ -351,20 +386,19 @@ class Session:
             for message in messages:
                 await self._sender.send_audio(message)
 
-        instructions = command.instructions or self._service.config.instructions or None
-        request = ReplyRequest(question, asked_ns, instructions, self._history.messages(), self._stream)
-        speech = SpeechSink(wire.rate_hz, prepare, play) if wire.modality == "audio" else None
+        turn = self._served(record)
+        question = self._question(text, asked_ns, turn.source("llm"), command.instructions)
         try:
-            turn = ServedTurn(self._parts.turn, self._call_id, record)
-            answer = await reply(turn, request, ReplySink(show, speech))
+            rate_hz = wire.rate_hz if wire.modality == "audio" else None
+            answer = await reply(turn, question, ReplySink(show, prepare, play, rate_hz))
         except TtsFailed as failed:
             _logger.warning("A reply failed: %s.", failed)
             record.outcome_reason = str(failed)
             await self._end_answer(record, wire, error=str(failed))
             return
         if record.item_id is None or self._service.has_item(record.item_id):
-            self._history.add(record.item_id, "user", question)
-        self._history.add(wire.item_id, "assistant", answer)
+            self._history.append((record.item_id, "user", text))
+        self._history.append((wire.item_id, "assistant", answer))
         await self._end_answer(record, wire)
 
     async def _end_answer(
@@ -374,9 +408,8 @@ class Session:
         self._last_item_id = wire.item_id
         self._reply_ms[wire.item_id] = (record.reply_audio_ns or 0) // _NS_PER_MS
         status = "cancelled" if reason else "failed" if error else "completed"
-        self._report.turn(record, "interrupted" if reason else "error" if error else "ok")
-        metadata = merge_metadata(wire.metadata, record.metadata())
-        wire.metadata = metadata
+        self._report(record, "interrupted" if reason else "error" if error else "ok")
+        wire.metadata = merge_metadata(wire.metadata, record.metadata())
         read, cached = (round(record.work.get(name, 0)) for name in ("input_tokens", "cached_tokens"))
         usage = Usage(input_text_tokens=read, cached_tokens=cached, output_text_tokens=record.tokens)
         await self._send(*wire.done(status, reason=reason, error=error, usage=usage))
@@ -407,16 +440,6 @@ class Session:
             await self._stop_answering("client_cancelled")
             await self._send(self._service.output_cleared(self._last_response_id))
 
-    async def _change_items(self, command: commands.Truncate | commands.AddUserText | commands.Delete) -> None:
-        match command:
-            case commands.Truncate():
-                await self._truncate(command)
-            case commands.Delete():
-                await self._delete(command)
-            case commands.AddUserText():
-                await self._send(*self._service.user_text_item(command.item_id, self._last_item_id, command.text))
-                self._last_item_id, self._typed, self._asked = command.item_id, command, None
-
     async def _truncate(self, command: commands.Truncate) -> None:
         reply_ms = self._reply_ms.get(command.item_id)
         if self._answering is not None and self._answering.wire.item_id == command.item_id:
@@ -435,7 +458,8 @@ class Session:
             await self._refuse("the item is being generated; cancel its response", command.event_id, "item_in_progress")
             return
         deleted = self._service.deleted(item_id)
-        self._history.forget(item_id)
+        kept = [entry for entry in self._history if entry[0] != item_id]
+        self._history = deque(kept, maxlen=self._history.maxlen)
         self._reply_ms.pop(item_id, None)
         if self._last_item_id == item_id:
             self._last_item_id = self._service.last_item_id
@@ -450,11 +474,20 @@ class Session:
             turn_index=self._turns,
             started_perf_ns=started_perf_ns,
             started_unix_ns=self._clock.unix_ns() - (now_ns - started_perf_ns),
-            cohort=self.cohort,
+            cohort=self._call.cohort,
             fault=self._sender.fault,
         )
         self._turns += 1
         return record
+
+    def _served(self, record: TurnRecord) -> ServedTurn:
+        return ServedTurn(self._variant, self._call.key, record)
+
+    def _report(self, record: TurnRecord, outcome: semconv.Outcome) -> None:
+        """Emit a turn that is over, if there is somebody to emit it to."""
+        if self._call.trace is not None:
+            run_id, call_id = self._variant.config.run_id, self._service.session_id
+            self._call.trace.emit(record.as_turn(run_id=run_id, call_id=call_id, outcome=outcome))
 
     async def _send(self, *messages: str) -> None:
         for message in messages:
@@ -474,5 +507,5 @@ class Session:
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None and not isinstance(error, CallerGone):
-            self._on_fault(error)
+        if error is not None and not isinstance(error, ConnectionClosed):
+            self._call.on_fault(error)

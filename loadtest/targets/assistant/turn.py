@@ -1,196 +1,202 @@
-"""One turn, from the end of the caller's speech to the end of the reply.
+"""One turn of a call: what serves it, and the record of it as response metadata and as a span of the service."""
 
-Every stage is scheduled at an absolute time: the end of the turn relative to the last speech sample, the transcript to
-the end of the turn, the first token to the transcript, speech to the sentence. Late wake-ups do not add up, and actual
-times can be compared with the configured ones.
-"""
-
-import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
-from loadtest.distributions import Delay, random_source
-from loadtest.protocols.sentences import SentenceSplitter
-from loadtest.targets.assistant.answering import Answering
+import orjson
+
+from loadtest.distributions import random_source
 from loadtest.targets.assistant.clock import Clock
-from loadtest.targets.assistant.llm.base import Question, TextDelta
-from loadtest.targets.assistant.record import TurnRecord
-from loadtest.targets.assistant.tts.speaking import SpeechOutput, SpeechSink, VoiceSettings
+from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.endpointing import SpeechStopped
+from loadtest.targets.assistant.interfaces import AsrEngine, Llm, PromptCache, TtsEngine
+from loadtest.targets.assistant.llm import SpeculativeStart
+from loadtest.targets.assistant.questions import SimilarQuestions
+from telemetry.model import semconv
+from telemetry.model.turns import Turn
+
+META_INJECTED: Final = "voice.injected"
+META_WORK: Final = "voice.work"
+META_SPEECH_END: Final = "speech_end_audio_ns"
+_MAX_PAIRS: Final = 16
+_MAX_KEY_CHARS: Final = 64
+_MAX_VALUE_CHARS: Final = 512
+_INJECTED: Final = ("endpointing", "asr", "llm", "tts", "leading_silence")  # what adds up to voice to voice
+# What a turn of telemetry has under the same names.
+_SAME_IN_TURN: Final = (
+    *("turn_index", "started_unix_ns", "started_perf_ns", "speech_start_perf_ns", "speech_end_perf_ns"),
+    *("speech_end_audio_ns", "endpoint_perf_ns", "asr_first_partial_perf_ns", "asr_final_perf_ns"),
+    *("llm_first_token_perf_ns", "llm_first_sentence_perf_ns", "llm_last_token_perf_ns", "tts_first_chunk_perf_ns"),
+    *("tts_last_chunk_perf_ns", "first_audio_perf_ns", "reply_end_perf_ns", "leading_silence_ns", "reply_audio_ns"),
+    *(f"injected_{stage}_ns" for stage in _INJECTED),
+    *("cohort", "route", "cache_tier", "cache_hit", "fallback", "model", "intent", "response_id", "outcome_reason"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class TurnParts:
-    """The parts of a turn, shared by all sessions. `asr_delay` None means the recognizer's actual duration. `hop` is
-    the declared cost of a call from one host to the next: from the recognizer to the model, and on to the voice."""
+class ServedVariant:
+    """The settings of the calls of one cohort, and the engines that serve them."""
 
-    answering: Answering
-    voice: VoiceSettings
-    asr_delay: Delay | None
+    config: AssistantConfig
     clock: Clock
-    seed: int
-    hop: Delay | None = None
-    lookahead: int = 0  # tokens that the voice waits for after a sentence
+    asr: AsrEngine
+    llm: Llm
+    tts: TtsEngine
+    cache: PromptCache | None = None
+    cache_space: str = ""  # answers are found again by those of the same space alone
+    similar: SimilarQuestions | None = None
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    """One turn. Times are ns of the assistant's monotonic clock; None is unknown. `injected_*` are drawn delays."""
+
+    turn_index: int
+    started_perf_ns: int
+    started_unix_ns: int
+    speech_start_perf_ns: int | None = None
+    speech_end_perf_ns: int | None = None
+    speech_end_audio_ns: int | None = None
+    endpoint_perf_ns: int | None = None
+    asr_first_partial_perf_ns: int | None = None
+    asr_final_perf_ns: int | None = None
+    llm_first_token_perf_ns: int | None = None
+    llm_first_sentence_perf_ns: int | None = None
+    llm_last_token_perf_ns: int | None = None
+    tts_first_chunk_perf_ns: int | None = None
+    tts_last_chunk_perf_ns: int | None = None
+    first_audio_perf_ns: int | None = None
+    reply_end_perf_ns: int | None = None
+    reply_audio_ns: int | None = None
+    leading_silence_ns: int | None = None
+    hop_ns: int | None = None  # declared cost of the calls between hosts
+    start: SpeculativeStart | None = None  # what was begun on partial transcripts
+    work: dict[str, float] = field(default_factory=dict[str, float])  # what the answer took, by name
+    tokens: int = 0
+    token_gaps_ns: list[int] = field(default_factory=list[int])
+
+    injected_endpointing_ns: int | None = None
+    injected_asr_ns: int | None = None
+    injected_llm_ttft_ns: int | None = None
+    injected_llm_ns: int | None = None
+    injected_tts_ns: int | None = None
+    injected_leading_silence_ns: int | None = None
+    first_chunk_due_perf_ns: int | None = None
+
+    transcript: str | None = None
+    cohort: str | None = None
+    route: semconv.Route | None = None
+    cache_tier: semconv.CacheTier | None = None
+    cache_hit: bool | None = None
+    fallback: semconv.Fallback | None = None
+    model: str | None = None
+    intent: str | None = None
+    fault: str | None = None
+    item_id: str | None = None  # of the caller's utterance
+    response_id: str | None = None
+    outcome_reason: str | None = None
+
+    def mark_speech(self, stopped: SpeechStopped, first_partial_perf_ns: int | None) -> None:
+        """Record the bounds of the caller's speech."""
+        self.speech_start_perf_ns = stopped.speech_start_perf_ns
+        self.speech_end_perf_ns = stopped.speech_end_perf_ns
+        self.speech_end_audio_ns = stopped.speech_end_audio_ns
+        self.asr_first_partial_perf_ns = first_partial_perf_ns
+
+    def token_sent(self, now_perf_ns: int) -> None:
+        """Record that a text delta was sent."""
+        if self.llm_last_token_perf_ns is not None:
+            self.token_gaps_ns.append(now_perf_ns - self.llm_last_token_perf_ns)
+        else:
+            self.llm_first_token_perf_ns = now_perf_ns
+        self.llm_last_token_perf_ns = now_perf_ns
+        self.tokens += 1
+
+    def injected(self) -> dict[str, int]:
+        """Return the drawn and the actual times in ns; unknown values are left out.
+
+        The planned voice-to-voice time is the sum of the injected delays if every stage is scripted; the actual one is
+        from the arrival of the last speech sample to the first audible sample sent.
+        """
+        drawn: list[int | None] = [getattr(self, f"injected_{stage}_ns") for stage in _INJECTED]
+        known = [delay for delay in drawn if delay is not None]
+        times = {
+            **{f"{stage}_ns": delay for stage, delay in zip(_INJECTED, drawn, strict=True)},
+            "llm_ttft_ns": self.injected_llm_ttft_ns,
+            "planned_v2v_ns": sum(known) if len(known) == len(drawn) else None,
+            "actual_v2v_ns": _between(self.speech_end_perf_ns, self.first_audio_perf_ns),
+            "first_chunk_late_ns": _between(self.first_chunk_due_perf_ns, self.tts_first_chunk_perf_ns),
+            "reply_audio_ns": self.reply_audio_ns,
+        }
+        return {name: time for name, time in times.items() if time is not None}
+
+    def metadata(self) -> dict[str, str]:
+        """Return what is known about the turn as response metadata."""
+        work = {**self.work, **({} if self.hop_ns is None else {"hop_ms": self.hop_ns / 1e6})}
+        pairs = {
+            META_INJECTED: orjson.dumps(self.injected()).decode(),
+            META_SPEECH_END: None if self.speech_end_audio_ns is None else str(self.speech_end_audio_ns),
+            semconv.META_COHORT: self.cohort,
+            semconv.META_CACHE_TIER: self.cache_tier,
+            semconv.META_CACHE_HIT: None if self.cache_hit is None else str(self.cache_hit).lower(),
+            semconv.META_ROUTE: self.route,
+            semconv.META_FALLBACK: self.fallback,
+            semconv.META_MODEL: self.model,
+            semconv.META_INTENT: self.intent,
+            META_WORK: orjson.dumps(work).decode() if work else None,
+            "voice.fault": self.fault,
+        }
+        return {key: value[:_MAX_VALUE_CHARS] for key, value in pairs.items() if value is not None}
+
+    def as_turn(self, *, run_id: str, call_id: str, outcome: semconv.Outcome) -> Turn:
+        """Return the turn as the service measured it."""
+        return Turn(
+            run_id=run_id,
+            call_id=call_id,
+            source="service",
+            outcome=outcome,
+            llm_tokens=self.tokens or None,
+            llm_chunks=self.tokens or None,
+            llm_chunk_gaps_ns=tuple(self.token_gaps_ns),
+            service_reported=() if self.hop_ns is None else ("hop",),
+            service_reported_ns=() if self.hop_ns is None else (self.hop_ns,),
+            **{name: getattr(self, name) for name in _SAME_IN_TURN},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTurn:
-    """One turn of one call: the parts that serve it, and the record of what happened in it."""
+    """One turn of one call: what serves it, and the record of what happened in it."""
 
-    parts: TurnParts
+    variant: ServedVariant
     call_id: str
     record: TurnRecord
 
     def source(self, stage: str) -> random.Random:
         """Return the seeded source of this turn's draws for one stage."""
-        return random_source(self.parts.seed, self.call_id, self.record.turn_index, stage)
+        return random_source(self.variant.config.seed, self.call_id, self.record.turn_index, stage)
 
     def hop_ns(self, name: str) -> int:
         """Draw the declared cost of one call between hosts, and record it; 0 where everything is on one."""
-        if self.parts.hop is None:
+        if self.variant.config.hop is None:
             return 0
-        drawn_ns = self.parts.hop.draw_ns(self.source(name))
+        drawn_ns = self.variant.config.hop.draw_ns(self.source(name))
         self.record.hop_ns = (self.record.hop_ns or 0) + drawn_ns
         return drawn_ns
 
 
-@dataclass(frozen=True, slots=True)
-class ReplySink:
-    """The output of a reply. `speech` None means a text reply."""
+def merge_metadata(requested: dict[str, str], own: dict[str, str]) -> dict[str, str]:
+    """Merge the caller's pairs into the assistant's own, which take precedence.
 
-    text: Callable[[str], Awaitable[None]]
-    speech: SpeechSink | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyRequest:
-    """The inputs of a reply. The answer's delays count from `asked_perf_ns`.
-
-    `stream`: whether speech starts with the first sentence or after the whole answer.
+    The protocol allows 16 pairs, keys of 64 and values of 512 characters.
     """
-
-    question: str
-    asked_perf_ns: int
-    instructions: str | None
-    history: tuple[tuple[str, str], ...]
-    stream: bool
-
-
-async def transcribe(
-    turn: ServedTurn, recognizing: Awaitable[str], turn_end_perf_ns: int, show: Callable[[str], Awaitable[None]]
-) -> int:
-    """Send the transcript when it is due, relative to the end of the turn; return when it was due.
-
-    The answer's delays count from that time. Recognition is already in progress.
-    """
-    parts, record, source = turn.parts, turn.record, turn.source("asr")
-    transcript = await recognizing
-    due_ns = max(turn_end_perf_ns, parts.clock.perf_ns())
-    if parts.asr_delay is not None:
-        record.injected_asr_ns = parts.asr_delay.draw_ns(source)
-        due_ns = turn_end_perf_ns + record.injected_asr_ns
-        await parts.clock.until_exactly(due_ns)
-    record.asr_final_perf_ns = parts.clock.perf_ns()
-    record.transcript = transcript
-    await show(transcript)
-    return due_ns
+    merged = dict(own)
+    for key, value in requested.items():
+        if len(merged) < _MAX_PAIRS and len(key) <= _MAX_KEY_CHARS and len(value) <= _MAX_VALUE_CHARS:
+            merged.setdefault(key, value)
+    return merged
 
 
-async def reply(turn: ServedTurn, request: ReplyRequest, sink: ReplySink) -> str:
-    """Answer a question, sending text and audio to the sink when due; return the answer. Raises TtsFailed."""
-    sentences: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
-    asked_ns = request.asked_perf_ns + turn.hop_ns("hop to the model")
-    if turn.parts.hop is not None:
-        await turn.parts.clock.until(asked_ns)
-    asked = Question(request.question, asked_ns, turn.source("llm"), request.instructions, request.history)
-    deltas = turn.parts.answering.deltas(asked, turn.record, turn.record.start)
-    text = asyncio.create_task(_send_text(turn, request, deltas, sink, sentences))
-    speech = asyncio.create_task(_speak(turn, sink, sentences))
-    try:
-        await asyncio.gather(text, speech)
-    finally:
-        for task in (text, speech):
-            task.cancel()
-        await asyncio.gather(text, speech, return_exceptions=True)
-    return text.result()
-
-
-async def _send_text(
-    turn: ServedTurn,
-    request: ReplyRequest,
-    deltas: AsyncGenerator[TextDelta],
-    sink: ReplySink,
-    sentences: asyncio.Queue[tuple[str, int] | None],
-) -> str:
-    clock, record, asked_perf_ns = turn.parts.clock, turn.record, request.asked_perf_ns
-    splitter = SentenceSplitter()
-    texts: list[str] = []
-    scripted = True
-    due_ns = asked_perf_ns
-    hop_ns = turn.hop_ns("hop to the voice")
-    complete: list[str] = []  # sentences that the voice does not have yet, and after how many tokens it gets each
-    releases: list[int] = []
-
-    def sentence_complete(sentence: str) -> None:
-        if record.llm_first_sentence_perf_ns is None:
-            record.llm_first_sentence_perf_ns = clock.perf_ns()
-            record.injected_llm_ns = due_ns - asked_perf_ns if scripted else None
-        complete.append(sentence)
-        releases.append(record.tokens + turn.parts.lookahead)
-
-    def release(all_of_them: bool = False) -> None:
-        while complete and (all_of_them or releases[0] <= record.tokens):
-            sentences.put_nowait((complete.pop(0), due_ns + hop_ns))
-            releases.pop(0)
-
-    async def send(delta: TextDelta) -> None:
-        await _send_delta(turn, delta, due_ns, asked_perf_ns, sink.text)
-        texts.append(delta.text)
-        for sentence in splitter.feed(delta.text):
-            sentence_complete(sentence)
-        release()
-
-    async with aclosing(deltas):
-        held: list[TextDelta] = []
-        async for delta in deltas:
-            if delta.reasoning:
-                continue
-            scripted = scripted and delta.due_perf_ns is not None
-            due_ns = clock.perf_ns() if delta.due_perf_ns is None else delta.due_perf_ns
-            if not request.stream:
-                held.append(delta)
-                continue
-            await send(delta)
-        for delta in held:
-            await send(delta)
-    rest = splitter.end()
-    if rest is not None:
-        sentence_complete(rest)
-    release(all_of_them=True)
-    sentences.put_nowait(None)
-    return "".join(texts).strip()
-
-
-async def _send_delta(
-    turn: ServedTurn, delta: TextDelta, due_ns: int, asked_perf_ns: int, text: Callable[[str], Awaitable[None]]
-) -> None:
-    clock, record = turn.parts.clock, turn.record
-    if record.llm_first_token_perf_ns is None:
-        record.injected_llm_ttft_ns = None if delta.due_perf_ns is None else due_ns - asked_perf_ns
-        await clock.until_exactly(due_ns)
-    else:
-        await clock.until(due_ns)
-    record.token_sent(clock.perf_ns())
-    await text(delta.text)
-
-
-async def _speak(turn: ServedTurn, sink: ReplySink, sentences: asyncio.Queue[tuple[str, int] | None]) -> None:
-    output: SpeechOutput | None = None
-    if sink.speech is not None:
-        output = SpeechOutput(turn.parts.voice, turn.record, turn.source("tts"), sink.speech)
-    while (sentence := await sentences.get()) is not None:
-        if turn.parts.hop is not None:
-            await turn.parts.clock.until(sentence[1])
-        if output is not None:
-            await output.say(*sentence)
+def _between(earlier_ns: int | None, later_ns: int | None) -> int | None:
+    return None if earlier_ns is None or later_ns is None else later_ns - earlier_ns

@@ -19,19 +19,20 @@ from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.audio.onset import AudibleSpan
 from loadtest.errors import UsageError
 from loadtest.run.processes import ROOT
-from loadtest.targets.assistant.asr import worker_asr
-from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant import workers
+from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import build_config
-from loadtest.targets.assistant.engines import Engines, build_engines
+from loadtest.targets.assistant.engines import build_engines
+from loadtest.targets.assistant.interfaces import TtsFailed
 from loadtest.targets.assistant.real import environment
-from loadtest.targets.assistant.tts.base import TtsFailed
+from loadtest.targets.assistant.turn import ServedVariant
 from tests.integration.assistant.assistant_process import RATE, assistant, call, clip, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
 
 
-def engines(**settings: object) -> Engines:
-    return build_engines(build_config(settings), SystemClock())
+def engines(**settings: object) -> ServedVariant:
+    return build_engines(build_config(settings), Clock()).default
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_unknown_voice_is_a_usage_error() -> None:
 
 
 def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_asr, "_FINAL_TIMEOUT_S", 180.0)  # what a busy machine needs decides nothing
+    monkeypatch.setattr(workers, "_FINAL_TIMEOUT_S", 180.0)  # what a busy machine needs decides nothing
     corpus = open_corpus(BUNDLED)
     utterance = next(u for u in corpus.utterances if u.id == "home-lights-on")
     pcm = (np.clip(corpus.read(utterance), -1, 1) * 32767).astype(np.int16)

@@ -12,12 +12,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, PayloadTooBig
 
 from corpora.manifest.library import BUNDLED
-from loadtest.targets.assistant import faults
-from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant import server
+from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import build_config
 from loadtest.targets.assistant.engines import build_engines
-from loadtest.targets.assistant.faults import FaultPlan
-from loadtest.targets.assistant.server import AssistantServer
 from tests.integration.assistant.assistant_process import Caller, call, clip, injected, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
@@ -28,14 +26,14 @@ async def misbehaving(fault: str, **settings: object) -> AsyncIterator[str]:
     config = build_config(
         {"corpus": BUNDLED, "fault": fault, "tts_pace": 0, "llm_ttft": "none", "llm_gap": "none", **settings}
     )
-    engines = build_engines(config, SystemClock())
-    server = AssistantServer(config, engines, SystemClock(), None)
+    engines = build_engines(config, Clock())
+    serving = server.AssistantServer(config, engines, Clock(), None)
     await engines.start()
-    await server.start()
+    await serving.start()
     try:
-        yield server.url
+        yield serving.url
     finally:
-        await server.stop()
+        await serving.stop()
         await engines.stop()
 
 
@@ -167,8 +165,8 @@ def test_refuse() -> None:
 
 
 def test_slow_accept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.targets.assistant.server.SLOW_ACCEPT_S", 0.3)
-    assert faults.SLOW_ACCEPT_S == 3.0
+    assert server.SLOW_ACCEPT_S == 3.0
+    monkeypatch.setattr(server, "SLOW_ACCEPT_S", 0.3)
 
     async def work() -> float:
         async with misbehaving("slow-accept") as url:
@@ -180,8 +178,8 @@ def test_slow_accept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_the_chosen_calls_are_hit_and_the_others_never_notice() -> None:
-    plan = FaultPlan("drop-mid-turn", 0.5, 2)
-    expected = [plan.for_call(n) for n in range(4)]
+    config = build_config({"fault": "drop-mid-turn", "fault_share": 0.5, "fault_seed": 2})
+    expected = [config.fault_of(number) for number in range(4)]
     assert set(expected) == {None, "drop-mid-turn"}
 
     async def one(url: str) -> str | None:

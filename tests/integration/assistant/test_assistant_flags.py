@@ -14,7 +14,7 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.flag_file import Split, encode_flags, read_flags, with_split
-from loadtest.targets.assistant.flags import FlagAssigner, FlagSource
+from loadtest.targets.assistant.flags import FlagAssigner
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def assigner(file: Path) -> Iterator[FlagAssigner]:
-    found = FlagAssigner(FlagSource(file, "voice", "stable", frozenset({"stable", "streaming"})))
+    found = FlagAssigner(file, "voice", "stable", {"stable", "streaming"})
     found.start()
     yield found
     found.stop()

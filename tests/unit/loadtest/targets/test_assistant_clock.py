@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from loadtest.targets.assistant import clock as clock_module
-from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant.clock import Clock
 from loadtest.timerfd import TimerFd
 
 MS = 1_000_000
@@ -33,7 +33,7 @@ def yields(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return asked
 
 
-async def _late_ns(clock: SystemClock, after_ns: int) -> int:
+async def _late_ns(clock: Clock, after_ns: int) -> int:
     due_ns = clock.perf_ns() + after_ns
     await clock.until_exactly(due_ns)
     return clock.perf_ns() - due_ns
@@ -44,7 +44,7 @@ def test_many_exact_waits_at_once_are_never_early_and_never_yield(new_loop: NewL
     if (timer := TimerFd.open()) is None:
         pytest.skip("this system has no timers as file descriptors")
     timer.close()
-    clock = SystemClock()
+    clock = Clock()
 
     async def wait() -> list[int]:
         return await asyncio.gather(*(_late_ns(clock, number * MS // 4) for number in range(-2, 60)))
@@ -64,7 +64,7 @@ def test_without_such_a_timer_it_yields_until_the_time_has_come(
     asked = count(0, MS)  # every look at the clock is a millisecond later than the one before
     monkeypatch.setattr(clock_module, "time", SimpleNamespace(perf_counter_ns=lambda: next(asked)))
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(SystemClock().until_exactly(10 * MS))
+        runner.run(Clock().until_exactly(10 * MS))
     assert next(asked) == 11 * MS
     assert yields[0] == 0.008
     assert set(yields[1:]) == {0}
@@ -74,7 +74,7 @@ def test_without_such_a_timer_it_yields_until_the_time_has_come(
 def test_a_timer_that_cannot_be_set_changes_nothing(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_module.TimerFd, "arm", lambda timer, first_perf_ns: False)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(_late_ns(SystemClock(), 5 * MS)) >= 0
+        assert runner.run(_late_ns(Clock(), 5 * MS)) >= 0
 
 
 @LOOPS
@@ -83,7 +83,7 @@ def test_waits_give_their_timers_back_also_when_they_are_cancelled(
 ) -> None:
     monkeypatch.setattr(clock_module, "_LEAD_NS", 3600 * 1000 * MS)  # so that the wait begins with the timer
     open_files = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
-    clock = SystemClock()
+    clock = Clock()
 
     async def wait() -> tuple[int, int, int]:
         await _late_ns(clock, MS)

@@ -1,16 +1,17 @@
 """Configuration: one name per setting, flags override the file, all faults are reported together."""
 
+import inspect
 from pathlib import Path
+from typing import get_args
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from loadtest.distributions import Delay
 from loadtest.errors import UsageError
-from loadtest.targets.assistant.command import HELP, _signature
-from loadtest.targets.assistant.config import AssistantConfig, build_config, help_texts
-from loadtest.targets.assistant.faults import FAULTS, FaultPlan
-from loadtest.targets.assistant.main import load
+from loadtest.targets.assistant.command import HELP, assistant_command, load
+from loadtest.targets.assistant.config import AssistantConfig, Fault, build_config
 
 
 def test_the_defaults_are_scripted_with_known_delays() -> None:
@@ -219,17 +220,12 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
 
 
 def test_every_setting_has_a_flag_and_help() -> None:
-    assert set(_signature().parameters) == {*help_texts(), "config"}
-    assert set(help_texts()) == set(AssistantConfig.model_fields)
-    assert all(help_texts().values())
-    assert all(fault in HELP for fault in FAULTS)
+    assert set(inspect.signature(assistant_command).parameters) == {*AssistantConfig.model_fields, "config"}
+    assert all(field.title for field in AssistantConfig.model_fields.values())
+    assert all(fault in HELP for fault in get_args(Fault))
 
 
 def test_the_command_line_reports_faults_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    import typer
-
-    from loadtest.targets.assistant.command import assistant_command
-
     app = typer.Typer()
     app.command()(assistant_command)
     result = CliRunner().invoke(app, ["--port", "x", "--asr", "magic"])
@@ -238,9 +234,12 @@ def test_the_command_line_reports_faults_and_exits_with_2(capsys: pytest.Capture
 
 
 def test_faults_affect_the_same_calls_in_a_repeated_run() -> None:
-    plan = FaultPlan("garbage", 0.2, 3)
-    hit = [plan.for_call(n) for n in range(2000)]
-    assert hit == [FaultPlan("garbage", 0.2, 3).for_call(n) for n in range(2000)]
-    assert hit.count("garbage") / 2000 == pytest.approx(0.2, abs=0.03)
-    assert set(hit) == {"garbage", None}
-    assert FaultPlan(None).for_call(0) is None
+    def hit(**settings: object) -> list[str | None]:
+        config = build_config(settings)
+        return [config.fault_of(number) for number in range(2000)]
+
+    some = hit(fault="garbage", fault_share=0.2, fault_seed=3)
+    assert some == hit(fault="garbage", fault_share=0.2, fault_seed=3)
+    assert some.count("garbage") / 2000 == pytest.approx(0.2, abs=0.03)
+    assert set(some) == {"garbage", None}
+    assert set(hit()) == {None}

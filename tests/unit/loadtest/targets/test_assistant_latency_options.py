@@ -10,19 +10,20 @@ import pytest
 
 from loadtest.distributions import Delay, random_source
 from loadtest.targets.assistant.answering import Answering
-from loadtest.targets.assistant.cache.base import MemoryCache, TieredCache, cache_key
-from loadtest.targets.assistant.embeddings import ExampleRouter, SimilarQuestions
-from loadtest.targets.assistant.llm.base import Question, TextDelta
-from loadtest.targets.assistant.llm.begun import SpeculativeStart
-from loadtest.targets.assistant.llm.routed import RoutedLlm
-from loadtest.targets.assistant.llm.rules import RuleLlm
-from loadtest.targets.assistant.questions import marked_items, normalize_times, slots
-from loadtest.targets.assistant.record import META_WORK, TurnRecord
-from loadtest.targets.assistant.tts.scripted import ScriptedTts
-from loadtest.targets.assistant.tts.speaking import SpeechSink, VoiceSettings
-from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, TurnParts, reply
+from loadtest.targets.assistant.cache import MemoryCache, TieredCache, cache_key
+from loadtest.targets.assistant.interfaces import Embedder, Question, TextDelta
+from loadtest.targets.assistant.llm import RoutedLlm, RuleLlm, SpeculativeStart
+from loadtest.targets.assistant.questions import (
+    ExampleRouter,
+    SimilarQuestions,
+    marked_items,
+    normalize_times,
+    slots,
+)
+from loadtest.targets.assistant.reply import ReplySink, reply
+from loadtest.targets.assistant.turn import META_WORK, ServedTurn, TurnRecord
 from loadtest.techniques.labels import labeled_lists, privacy, routing, similarity
-from tests.unit.loadtest.targets.virtual_clock import VirtualClock
+from tests.unit.loadtest.targets.virtual_clock import VirtualClock, served
 
 MS = 1_000_000
 START = 1_000_000_000
@@ -48,7 +49,7 @@ class SlowLlm:
             yield TextDelta(token if place == 0 else f" {token}")
 
 
-class Meanings:
+class Meanings(Embedder):
     """A model of embeddings that has a vector for each text."""
 
     def __init__(self, **vectors: tuple[float, float]) -> None:
@@ -58,20 +59,16 @@ class Meanings:
         vector = np.array(self.vectors[text.split(maxsplit=1)[0].lower()], np.float32)
         return vector / np.linalg.norm(vector)
 
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
 
 def question(text: str) -> Question:
     return Question(text, START, random_source(1, text))
 
 
 def answered(
-    clock: VirtualClock, llm: Any, asked: str = "Will it rain?", **options: Any
+    clock: VirtualClock, llm: Any, asked: str = "Will it rain?", **settings: str
 ) -> tuple[str, float, TurnRecord]:
     """The answer, when its first token came, in ms, and the record."""
-    answering = Answering(llm, None, Delay(), options.pop("deadline_ms", 3_000) * MS, 5_000 * MS, clock, **options)
+    answering = Answering(served(clock, llm, **settings))
     record = TurnRecord(0, START, START)
 
     async def work() -> tuple[str, float]:
@@ -87,24 +84,28 @@ def answered(
 
 
 @pytest.mark.parametrize(
-    ("late", "answer_ms", "spoken_text"),
+    ("late", "answer_ms", "spoken_text", "first_ms"),
     [
-        ("append", 900, "One moment, please. Is there anything else that I can do for you? It stays dry."),
-        ("replace", 900, "One moment, please. It stays dry."),  # the question is 1,500 ms after the word
-        ("replace", 2_500, "One moment, please. Is there anything else that I can do for you? It stays dry."),
+        ("append", 900, "One moment, please. Is there anything else that I can do for you? It stays dry.", 400),
+        ("replace", 900, "One moment, please. It stays dry.", 400),  # the question is 1,500 ms after the word
+        ("replace", 2_500, "One moment, please. Is there anything else that I can do for you? It stays dry.", 400),
+        ("append", 300, "It stays dry.", 300),
     ],
 )
-def test_a_late_answer_is_appended_or_replaces_the_rest(late: str, answer_ms: int, spoken_text: str) -> None:
+def test_a_late_answer_is_appended_or_replaces_the_rest(
+    late: str, answer_ms: int, spoken_text: str, first_ms: int
+) -> None:
     clock = VirtualClock(START)
-    text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", answer_ms), late=late, deadline_ms=400)
-    assert (text, first_ms) == (spoken_text, 400)
-    assert (record.fallback, record.route) == ("partial", "local")
+    llm = SlowLlm(clock, "It stays dry.", answer_ms)
+    text, heard_ms, record = answered(clock, llm, llm_late=late, llm_deadline="400ms")
+    assert (text, heard_ms) == (spoken_text, first_ms)
+    assert (record.fallback, record.route) == ("partial" if answer_ms > 400 else None, "local")
 
 
 def test_a_hit_says_how_old_its_answer_is_and_an_unreadable_entry_is_a_miss() -> None:
     clock = VirtualClock(START)
     cache = MemoryCache(10_000 * MS, clock.perf_ns, tier="device")
-    answering = Answering(SlowLlm(clock, "It stays dry."), cache, Delay(), 3_000 * MS, 5_000 * MS, clock)
+    answering = Answering(served(clock, SlowLlm(clock, "It stays dry."), cache=cache))
 
     async def asked() -> TurnRecord:
         record = TurnRecord(0, START, START)
@@ -126,15 +127,9 @@ def test_a_hit_says_how_old_its_answer_is_and_an_unreadable_entry_is_a_miss() ->
     assert (unreadable.cache_hit, unreadable.route) == (False, "local")
 
 
-def test_a_model_that_is_in_time_needs_no_word_before_its_answer() -> None:
-    clock = VirtualClock(START)
-    text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", 300), late="append", deadline_ms=400)
-    assert (text, first_ms, record.fallback) == ("It stays dry.", 300, None)
-
-
 def test_the_last_answer_is_repeated_at_the_deadline_where_there_is_one() -> None:
     clock = VirtualClock(START)
-    answering = Answering(SlowLlm(clock, "Late."), None, Delay(), 100 * MS, 5_000 * MS, clock, late="last")
+    answering = Answering(served(clock, SlowLlm(clock, "Late."), llm_deadline="100ms", llm_late="last"))
 
     async def words(history: tuple[tuple[str, str], ...]) -> tuple[str, str | None]:
         record = TurnRecord(0, START, START)
@@ -149,14 +144,14 @@ def test_the_last_answer_is_repeated_at_the_deadline_where_there_is_one() -> Non
 def test_a_check_before_the_answer_takes_its_time_and_one_beside_it_does_not(guard: str, first_ms: float) -> None:
     clock = VirtualClock(START)
     llm = SlowLlm(clock, "It stays dry.")
-    assert answered(clock, llm, guard=guard)[1] == first_ms
+    assert answered(clock, llm, llm_guard=guard)[1] == first_ms
     assert len(llm.asked) == (1 if guard == "off" else 2)
 
 
 def test_the_model_is_stopped_after_as_many_sentences_as_are_wanted() -> None:
     clock = VirtualClock(START)
     llm = SlowLlm(clock, "It stays dry. Take no umbrella with you. Bye.")
-    assert answered(clock, llm, sentences=1)[0] == "It stays dry."
+    assert answered(clock, llm, llm_sentences="1")[0] == "It stays dry."
     assert llm.written == 4  # the first word of the next sentence shows that the first one has ended
 
 
@@ -206,8 +201,7 @@ def test_the_route_decides_which_model_answers_and_a_parallel_start_is_thrown_aw
 
 
 def test_a_tiered_cache_says_which_tier_had_the_answer() -> None:
-    near, far = MemoryCache(10_000 * MS, lambda: 0), MemoryCache(10_000 * MS, lambda: 0)
-    far.tier = "central"
+    near, far = MemoryCache(10_000 * MS, lambda: 0), MemoryCache(10_000 * MS, lambda: 0, tier="central")
     both = TieredCache(near, far)
 
     async def work() -> list[tuple[str | None, str]]:
@@ -299,39 +293,35 @@ def test_labeled_lists_are_judged_by_what_they_say() -> None:
     assert strict["false_hits"] < judged["false_hits"]
 
 
-def spoken(
-    lookahead: int = 0, hop: Delay | None = None, *, deadline_ms: int = 9_000, late: Any = "rule"
-) -> tuple[float, TurnRecord]:
+def spoken(**settings: str) -> tuple[float, TurnRecord]:
     """When the first audio of a reply is sent, in ms after the question; tokens come at 300, 350, 400 … ms."""
     clock, record = VirtualClock(START), TurnRecord(0, START, START)
     sent: list[int] = []
 
-    async def send(messages: list[bytes]) -> None:
+    async def play(messages: list[bytes]) -> None:
         sent.append(clock.now_ns)
 
     async def show(text: str) -> None: ...
 
     llm = SlowLlm(clock, "Yes it does. Take a coat with you today.")
-    answering = Answering(llm, None, Delay(), deadline_ms * MS, 9_000 * MS, clock, late=late)
-    voice = VoiceSettings(ScriptedTts(), 100, 0, Delay("constant", 70 * MS), None, clock)
-    turn = ServedTurn(TurnParts(answering, voice, None, clock, 1, hop, lookahead), "call", record)
-    sink = ReplySink(show, SpeechSink(24_000, lambda pcm: [pcm.tobytes()], send))
-    clock.run(reply(turn, ReplyRequest("Does it rain?", START, None, (), True), sink))
+    turn = ServedTurn(served(clock, llm, tts_delay="constant:70ms", tts_pace="0", **settings), "call", record)
+    sink = ReplySink(show, lambda pcm: [pcm.tobytes()], play, 24_000)
+    clock.run(reply(turn, question("Does it rain?"), sink))
     return (sent[0] - START) / MS, record
 
 
 def test_the_voice_waits_for_as_many_tokens_as_it_looks_ahead() -> None:
     # The fourth token, at 450 ms, shows that the sentence has ended; speaking takes 70 ms.
     assert spoken()[0] == 520
-    assert spoken(lookahead=3)[0] == 670
+    assert spoken(tts_lookahead="3")[0] == 670
 
 
 def test_the_word_at_the_deadline_is_spoken_before_the_model_answers() -> None:
-    assert spoken(deadline_ms=200, late="append")[0] == 270
+    assert spoken(llm_deadline="200ms", llm_late="append")[0] == 270
 
 
 def test_the_declared_cost_of_hops_is_waited_for_and_reported() -> None:
-    first_ms, record = spoken(hop=Delay("constant", 40 * MS))
+    first_ms, record = spoken(hop="constant:40ms")
     assert first_ms == 600
     assert record.hop_ns == 80 * MS
     assert orjson.loads(record.metadata()[META_WORK]) == {"hop_ms": 80}

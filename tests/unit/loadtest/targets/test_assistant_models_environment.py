@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(cache: Path) -> None:
 
 
 def test_a_program_finds_this_package_after_those_of_its_environment() -> None:
-    python, dash_c, program, *arguments = environment.command("loadtest.targets.assistant.real.packages", "1")
+    python, dash_c, program, *arguments = environment.command("loadtest.exit_codes", "1")
     assert python.endswith("bin/python")
     line = [sys.executable, dash_c, f"{program}; print(sys.path[-1])", *arguments]
     done = subprocess.check_output(line, cwd="/", text=True)

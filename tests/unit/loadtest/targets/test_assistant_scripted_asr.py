@@ -8,9 +8,14 @@ import pytest
 from corpora.manifest.library import BUNDLED, open_corpus
 from corpora.rendering.render import Profile, render
 from loadtest.errors import UsageError
-from loadtest.targets.assistant.asr.known_clips import KnownClip
-from loadtest.targets.assistant.asr.scripted import ClipIndex, ScriptedAsr, recognize, recognize_prefix
-from loadtest.targets.assistant.engines import known_clips
+from loadtest.targets.assistant.scripted import (
+    ClipIndex,
+    KnownClip,
+    ScriptedAsr,
+    known_clips,
+    recognize,
+    recognize_prefix,
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,38 +1,40 @@
 """Sending speech: deadlines, chunks, pace, when a listener hears it, and the metadata about it."""
 
-import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 
 from loadtest.audio.onset import AudibleSpan
-from loadtest.distributions import Delay, random_source
-from loadtest.targets.assistant.answering import Answering
-from loadtest.targets.assistant.llm.rules import RuleLlm
-from loadtest.targets.assistant.record import TurnRecord, merge_metadata
-from loadtest.targets.assistant.tts.scripted import ScriptedTts, hum, sentence_ns
-from loadtest.targets.assistant.tts.speaking import SpeechOutput, SpeechSink, VoiceSettings
-from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, TurnParts, reply
-from tests.unit.loadtest.targets.virtual_clock import VirtualClock
+from loadtest.distributions import random_source
+from loadtest.targets.assistant.interfaces import Question
+from loadtest.targets.assistant.reply import ReplySink, SpeechOutput, reply
+from loadtest.targets.assistant.scripted import hum, sentence_ns
+from loadtest.targets.assistant.turn import ServedTurn, TurnRecord, merge_metadata
+from tests.unit.loadtest.targets.virtual_clock import VirtualClock, served
 
 MS = 1_000_000
 RATE = 24_000
 START = 1_000_000_000
 
 
-def speak(pace: float, silence_ms: int = 40, sentences: int = 1) -> tuple[list[tuple[int, int]], TurnRecord]:
+def speak(
+    silence: str = "constant:40ms", sentences: int = 1, tts: Any = None, **settings: str
+) -> tuple[list[tuple[int, int]], TurnRecord]:
+    """When each chunk of speech was sent and how many bytes it had, and the record."""
     clock, record, sent = VirtualClock(START), TurnRecord(0, START, START), []
-    settings = VoiceSettings(
-        ScriptedTts(), 100, pace, Delay("constant", 70 * MS), Delay("constant", silence_ms * MS), clock
-    )
+    timing = {} if tts else {"tts_delay": "constant:70ms", "tts_leading_silence": silence}
+    turn = ServedTurn(served(clock, tts=tts and tts(clock), **timing, **settings), "call", record)
 
-    async def send(messages: list[bytes]) -> None:
+    async def play(messages: list[bytes]) -> None:
         sent.append((clock.now_ns, len(messages[0])))
 
+    async def show(text: str) -> None: ...
+
     async def work() -> None:
-        output = SpeechOutput(settings, record, random_source(1), SpeechSink(RATE, lambda pcm: [pcm.tobytes()], send))
+        output = SpeechOutput(turn, ReplySink(show, lambda pcm: [pcm.tobytes()], play, RATE), RATE)
         for _ in range(sentences):
             await output.say("The change is made.", START + 10 * MS)
 
@@ -41,7 +43,7 @@ def speak(pace: float, silence_ms: int = 40, sentences: int = 1) -> tuple[list[t
 
 
 def test_the_first_chunk_is_sent_at_its_deadline_and_the_rest_at_the_pace() -> None:
-    sent, record = speak(pace=2.0)
+    sent, record = speak(tts_pace="2")
     assert sent[0] == (START + 80 * MS, 4800)
     assert [at - sent[0][0] for at, _ in sent[:4]] == [0, 50 * MS, 100 * MS, 150 * MS]
     assert record.tts_first_chunk_perf_ns == record.first_chunk_due_perf_ns == START + 80 * MS
@@ -52,18 +54,18 @@ def test_the_first_chunk_is_sent_at_its_deadline_and_the_rest_at_the_pace() -> N
 
 
 def test_pace_zero_sends_everything_at_once() -> None:
-    sent, _ = speak(pace=0)
+    sent, _ = speak(tts_pace="0")
     assert len(sent) > 5
     assert {at for at, _ in sent} == {START + 80 * MS}
 
 
 def test_silence_longer_than_a_chunk_is_played_before_speech() -> None:
-    _, record = speak(pace=0, silence_ms=250)
+    _, record = speak("constant:250ms", tts_pace="0")
     assert record.first_audio_perf_ns == START + 80 * MS + 250 * MS
 
 
 def test_the_pace_continues_across_sentences() -> None:
-    sent, record = speak(pace=1.0, sentences=2)
+    sent, record = speak(sentences=2, tts_pace="1")
     assert sent[-1][0] - sent[0][0] < (record.reply_audio_ns or 0)
     assert sent[-1][0] - sent[0][0] > sentence_ns("The change is made.")
 
@@ -74,47 +76,33 @@ def test_scripted_speech_is_audible_from_its_first_sample() -> None:
     assert span.first_sample == 1000
 
 
-def turn_parts(clock: VirtualClock, tts: object = None) -> TurnParts:
-    answering = Answering(
-        RuleLlm(Delay("constant", 200 * MS), Delay("constant", 20 * MS)), None, Delay(), 3000 * MS, 5000 * MS, clock
-    )
-    voice = VoiceSettings(
-        tts or ScriptedTts(),
-        100,
-        1.5,
-        Delay("constant", 70 * MS),
-        Delay("constant", 20 * MS),
-        clock,  # type: ignore[arg-type] - fakes
-    )
-    return TurnParts(answering, voice, Delay("constant", 60 * MS), clock, 1)
-
-
 def run_reply(*, stream: bool, rate_hz: int | None = RATE) -> tuple[TurnRecord, list[str], int, str]:
     clock = VirtualClock(START)
     record = TurnRecord(0, START, START, speech_end_perf_ns=START - 290 * MS)
     record.injected_endpointing_ns, record.injected_asr_ns = 230 * MS, 60 * MS
     texts: list[str] = []
-    audio = [0]
+    samples: list[int] = []
 
     async def show(text: str) -> None:
         texts.append(text)
 
     async def play(messages: list[bytes]) -> None:
-        audio[0] += len(messages[0]) // 2
+        samples.append(len(messages[0]) // 2)
 
-    sink = ReplySink(show, None if rate_hz is None else SpeechSink(rate_hz, lambda pcm: [pcm.tobytes()], play))
-    request = ReplyRequest("turn on the light", START, None, (), stream)
-    answer = clock.run(reply(ServedTurn(turn_parts(clock), "call", record), request, sink))
-    return record, texts, audio[0], answer
+    timing = {"llm_ttft": "constant:200ms", "llm_gap": "constant:20ms", "tts_delay": "constant:70ms"}
+    variant = served(clock, tts_leading_silence="constant:20ms", llm_stream=str(stream).lower(), **timing)
+    question = Question("turn on the light", START, random_source(1))
+    sink = ReplySink(show, lambda pcm: [pcm.tobytes()], play, rate_hz)
+    answer = clock.run(reply(ServedTurn(variant, "call", record), question, sink))
+    return record, texts, sum(samples), answer
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_injected_delays_add_up_to_the_actual_delay(stream: bool) -> None:
     record, texts, samples, answer = run_reply(stream=stream)
     assert "".join(texts) == answer
-    assert record.planned_voice_to_voice_ns == record.voice_to_voice_ns
     assert record.reply_audio_ns == samples * 10**9 // RATE
-    injected = orjson.loads(record.injected_json())
+    injected = record.injected()
     assert injected["planned_v2v_ns"] == injected["actual_v2v_ns"]
     assert injected["first_chunk_late_ns"] == 0
     assert len(record.token_gaps_ns) == record.tokens - 1 == len(texts) - 1
@@ -131,28 +119,23 @@ def test_without_streaming_speech_waits_for_the_whole_answer() -> None:
 def test_text_replies_have_no_audio() -> None:
     record, _, samples, _ = run_reply(stream=True, rate_hz=None)
     assert samples == 0
-    assert record.first_audio_perf_ns is record.injected_tts_ns is record.planned_voice_to_voice_ns is None
+    assert record.first_audio_perf_ns is record.injected_tts_ns is None
+    assert "planned_v2v_ns" not in record.injected()
+
+
+class RealVoice:
+    """A voice that takes 30 ms by the clock."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+
+    async def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[np.ndarray]:
+        await self.clock.until(self.clock.now_ns + 30 * MS)
+        yield hum(4800, rate_hz)
 
 
 def test_engines_without_configured_delays_report_none() -> None:
-    class Real:
-        name = "real"
-
-        async def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[np.ndarray]:
-            await clock.until(clock.now_ns + 30 * MS)
-            yield hum(4800, rate_hz)
-
-    clock, record = VirtualClock(START), TurnRecord(0, START, START)
-
-    async def send(messages: list[bytes]) -> None:
-        del messages
-
-    async def work() -> None:
-        settings = VoiceSettings(Real(), 100, 0, None, None, clock)  # type: ignore[arg-type] - fake
-        output = SpeechOutput(settings, record, random_source(1), SpeechSink(RATE, lambda pcm: [pcm.tobytes()], send))
-        await output.say("Hello there.", START)
-
-    clock.run(work())
+    _, record = speak(tts=RealVoice, tts_pace="0")
     assert record.tts_first_chunk_perf_ns == START + 30 * MS
     assert record.injected_tts_ns is record.injected_leading_silence_ns is None
 
@@ -172,15 +155,3 @@ def test_metadata_stays_within_the_protocols_limits() -> None:
     assert orjson.loads(merged["voice.injected"])["planned_v2v_ns"] == 5 * 2**61
     assert merged["voice.route"] == "local"
     assert "key0" in merged
-
-
-def test_exact_waiting_on_the_real_clock_never_returns_early() -> None:
-    from loadtest.targets.assistant.clock import SystemClock
-
-    async def wait() -> int:
-        clock = SystemClock()
-        due = clock.perf_ns() + 5 * MS
-        await clock.until_exactly(due)
-        return clock.perf_ns() - due
-
-    assert asyncio.run(wait()) >= 0

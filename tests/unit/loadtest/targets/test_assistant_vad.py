@@ -9,8 +9,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from corpora.manifest.library import BUNDLED, open_corpus
-from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
-from loadtest.targets.assistant.vad import EnergyVad, percentiles
+from loadtest.targets.assistant.endpointing import Endpointer, EnergyVad, SpeechStarted, SpeechStopped, percentiles
 
 RATE = 24_000
 Pcm = NDArray[np.int16]

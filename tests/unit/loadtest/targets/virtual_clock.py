@@ -1,15 +1,23 @@
-"""A clock for tests: waiting takes no real time; the time jumps from one awaited moment to the next."""
+"""A clock for tests, which jumps from one awaited moment to the next, and what serves a call by it."""
 
 import asyncio
 import heapq
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from loadtest.distributions import Delay
+from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.config import build_config
+from loadtest.targets.assistant.interfaces import AsrEngine
+from loadtest.targets.assistant.llm import RuleLlm
+from loadtest.targets.assistant.scripted import ScriptedTts
+from loadtest.targets.assistant.turn import ServedVariant
+
 _Result = TypeVar("_Result")
 
 
-class VirtualClock:
-    """A fake `loadtest.targets.assistant.clock.Clock`; `run` runs a coroutine in virtual time."""
+class VirtualClock(Clock):
+    """A clock in virtual time, in which `run` runs a coroutine."""
 
     def __init__(self, start_ns: int = 1_000_000_000) -> None:
         self.now_ns = start_ns
@@ -50,3 +58,15 @@ class VirtualClock:
             self.now_ns = max(self.now_ns, moment_ns)
             future.set_result(None)
         return task.result()
+
+
+def served(
+    clock: VirtualClock, llm: Any = None, *, tts: Any = None, cache: Any = None, **settings: Any
+) -> ServedVariant:
+    """What serves a call: the engines given, scripted ones for the others, and no delays but those in the settings."""
+    delays = dict.fromkeys(("asr_delay", "llm_ttft", "llm_gap", "tts_delay", "tts_leading_silence"), "none")
+    own = {name: None for name in delays if tts is not None and name.startswith("tts_")}
+    engine = {"tts": "espeak"} if tts is not None else {}
+    config = build_config({**delays, "cache_delay": "none", **own, **engine, **settings})
+    rules = RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay())
+    return ServedVariant(config, clock, AsrEngine(), llm or rules, tts or ScriptedTts(), cache)

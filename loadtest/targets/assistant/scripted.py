@@ -1,22 +1,32 @@
-"""A closed-set recognizer: it identifies which one of a set of known clips it receives, and recognizes nothing else.
+"""The scripted engines: a recognizer of known clips and a hum for a voice, with declared timing.
 
-Speech is reduced to the energy in eight bands every 10 ms (cube root, like the ear's compression) and compared with the
-same features of each known clip by normalized correlation, at every alignment within the detected speech. This
-identifies the right clip at 10 dB SNR; speech that does not resemble any clip closely enough gives an empty transcript.
-The duration of recognition is not decided here but drawn from a configured distribution; see `turn.py`.
+The recognizer identifies which one of a set of known clips it receives, and recognizes nothing else. Speech is reduced
+to the energy in eight bands every 10 ms (cube root, like the ear's compression) and compared with the same features of
+each known clip by normalized correlation, at every alignment within the detected speech. This identifies the right clip
+at 10 dB SNR; speech that does not resemble any clip closely enough gives an empty transcript.
+
+The voice has the rhythm of speech and is audible from its first sample, but not intelligible. Its length follows from
+the text and its onset is sharp, so measured delays can be compared with the injected ones. How long both take is not
+decided here but drawn from configured distributions; see `reply`.
 """
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.targets.assistant.asr.known_clips import KnownClip
+from corpora.annotation.exact_end import find_exact_end
+from corpora.manifest.errors import CorpusError
+from corpora.manifest.library import BUNDLED, open_corpus
+from loadtest.audio.pcm import from_float
+from loadtest.errors import UsageError
+from loadtest.targets.assistant.interfaces import AsrEngine, AsrStream, Pcm, TtsEngine
 
 _HOP_MS: Final = 10
 _WINDOW_MS: Final = 20
@@ -32,10 +42,58 @@ _PREFIX_FRAMES: Final = 120
 _FFT: Final = 2 * _MAX_FRAMES
 _SLACK_FRAMES: Final = 45  # detected speech may be this much longer than the clip, because of padding and noise
 
+_NS_PER_CHARACTER: Final = 62_000_000  # about sixteen characters per second, a typical speaking rate
+_MIN_NS: Final = 300_000_000
+_LOOP_S: Final = 4
+_SYLLABLES_HZ: Final = 4
+_PITCH_HZ: Final = 140
+_LEVEL: Final = 0.25
+
 Features = NDArray[np.float32]  # (frames, bands)
 
 
-def features(pcm: NDArray[np.int16], rate_hz: int) -> Features:
+@dataclass(frozen=True, slots=True)
+class KnownClip:
+    """One clip. `pcm` is int16 mono at `rate_hz`; speech is [speech_start_sample, speech_end_sample]."""
+
+    text: str
+    pcm: Pcm
+    rate_hz: int
+    speech_start_sample: int
+    speech_end_sample: int
+
+    @property
+    def speech(self) -> Pcm:
+        """The samples of speech."""
+        return self.pcm[self.speech_start_sample : self.speech_end_sample + 1]
+
+
+def known_clips(corpora: str | None) -> list[KnownClip]:
+    """Load the clips of corpora (names or folders, separated by commas) for the recognizer.
+
+    None loads the bundled corpus and the callers' default corpus. Raises UsageError if one cannot be opened.
+    """
+    clips: list[KnownClip] = []
+    try:
+        if corpora is None:
+            chosen = list({corpus.path: corpus for corpus in (open_corpus(BUNDLED), open_corpus())}.values())
+        else:
+            chosen = [open_corpus(name.strip()) for name in corpora.split(",")]
+        for corpus in chosen:
+            for utterance in corpus.utterances:
+                if utterance.text is None:
+                    continue
+                samples = corpus.read(utterance)
+                exact_end = find_exact_end(samples, utterance) if corpus.edges == "exact" else None
+                end = utterance.speech_end_sample if exact_end is None else exact_end
+                pcm, start = from_float(samples), utterance.speech_start_sample
+                clips.append(KnownClip(utterance.text, pcm, utterance.sample_rate_hz, start, end))
+    except CorpusError as error:
+        raise UsageError(f"The scripted recognizer cannot load its corpus: {error}") from error
+    return clips
+
+
+def features(pcm: Pcm, rate_hz: int) -> Features:
     """Return the band energies of speech: (frames, 8), every 10 ms, cube-root compressed."""
     hop, window = rate_hz * _HOP_MS // 1000, rate_hz * _WINDOW_MS // 1000
     frames = (len(pcm) - window) // hop + 1
@@ -122,13 +180,13 @@ def _best_alignment(
     return float((products / scale).max())
 
 
-def recognize(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> str:
+def recognize(index: ClipIndex, pcm: Pcm, rate_hz: int) -> str:
     """Return the text of the known clip in `pcm` (int16 mono); empty if no clip is similar enough."""
     clip, score = index.best(features(pcm, rate_hz))
     return "" if clip is None or score < _ACCEPT else clip.text
 
 
-def recognize_prefix(index: ClipIndex, pcm: NDArray[np.int16], rate_hz: int) -> str:
+def recognize_prefix(index: ClipIndex, pcm: Pcm, rate_hz: int) -> str:
     """Return the text so far of the clip that seems to be in progress; empty if none fits."""
     speech = features(pcm, rate_hz)
     if len(speech) < _PARTIAL_FRAMES:
@@ -151,20 +209,19 @@ def _best_start(speech: Features, known: Features) -> float:
     return float((products / scale).max())
 
 
-class _ScriptedStream:
+class _ScriptedStream(AsrStream):
     def __init__(self, index: ClipIndex, pool: ThreadPoolExecutor, rate_hz: int) -> None:
         self._index = index
         self._pool = pool
         self._rate_hz = rate_hz
-        self._pieces: list[NDArray[np.int16]] = []
+        self._chunks: list[Pcm] = []
 
-    def feed(self, pcm: NDArray[np.int16]) -> None:
-        self._pieces.append(pcm)
+    def feed(self, pcm: Pcm) -> None:
+        self._chunks.append(pcm)
 
     async def partial(self) -> str:
-        speech = self._speech()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, recognize_prefix, self._index, speech, self._rate_hz)
+        return await loop.run_in_executor(self._pool, recognize_prefix, self._index, self._speech(), self._rate_hz)
 
     async def finish(self, silent_samples: int) -> str:
         speech = self._speech()
@@ -172,27 +229,51 @@ class _ScriptedStream:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, recognize, self._index, speech, self._rate_hz)
 
-    def abandon(self) -> None:
-        self._pieces.clear()
-
-    def _speech(self) -> NDArray[np.int16]:
-        return np.concatenate(self._pieces) if self._pieces else np.zeros(0, np.int16)
+    def _speech(self) -> Pcm:
+        return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.int16)
 
 
-class ScriptedAsr:
+class ScriptedAsr(AsrEngine):
     """The recognizer. Comparisons run in one thread; numpy releases the interpreter lock for most of the work."""
 
     def __init__(self, clips: Sequence[KnownClip]) -> None:
         self._index = ClipIndex(clips)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="asr-scripted")
 
-    def open(self, rate_hz: int) -> _ScriptedStream:
-        """See `AsrEngine`."""
+    def open(self, rate_hz: int) -> AsrStream:
+        """Begin an utterance."""
         return _ScriptedStream(self._index, self._pool, rate_hz)
 
-    async def start(self) -> None:
-        """See `AsrEngine`."""
-
     async def stop(self) -> None:
-        """See `AsrEngine`."""
+        """End the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def sentence_ns(sentence: str) -> int:
+    """Return the duration of a spoken sentence."""
+    return max(_MIN_NS, len(sentence) * _NS_PER_CHARACTER)
+
+
+@lru_cache(maxsize=8)
+def _loop(rate_hz: int) -> Pcm:
+    """Create four seconds that repeat seamlessly: every component has a whole number of periods in them."""
+    at = np.arange(_LOOP_S * rate_hz) / rate_hz
+    # Cosines begin at their peak: the first sample is as loud as any.
+    voice = sum(np.cos(2 * np.pi * _PITCH_HZ * k * at) / k for k in range(1, 7))
+    rhythm = 0.55 + 0.45 * np.cos(2 * np.pi * _SYLLABLES_HZ * at)
+    signal = np.asarray(voice) * rhythm
+    return np.round(signal / np.abs(signal).max() * _LEVEL * 32767).astype(np.int16)
+
+
+def hum(samples: int, rate_hz: int) -> Pcm:
+    """Return the first `samples` samples of the hum (int16 mono)."""
+    loop = _loop(rate_hz)
+    return np.resize(loop, samples)
+
+
+class ScriptedTts(TtsEngine):
+    """The hum. The pipeline's configured delays determine when it begins."""
+
+    async def speak(self, sentence: str, rate_hz: int) -> AsyncGenerator[Pcm]:
+        """Yield the whole sentence in one piece."""
+        yield hum(sentence_ns(sentence) * rate_hz // 1_000_000_000, rate_hz)

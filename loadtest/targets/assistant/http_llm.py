@@ -1,18 +1,23 @@
-"""Answers from any OpenAI-compatible chat endpoint, streamed as server-sent events.
+"""Answers from any OpenAI-compatible chat endpoint, streamed as server-sent events; also from a local server.
 
 Reasoning text is separated from the answer: the fields `reasoning_content` or `reasoning`, and text between <think>
 tags at the beginning of the content. The token is read from an environment variable, never from a flag or a file.
 """
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 import httpx
 import orjson
 
-from loadtest.targets.assistant.llm.base import LlmFailed, Question, TextDelta
+from loadtest.errors import UsageError
+from loadtest.targets.assistant.interfaces import Llm, LlmFailed, Question, TextDelta
+from loadtest.targets.assistant.real.environment import command
+from loadtest.targets.assistant.real.worker import LANGUAGE_MODEL
+from loadtest.targets.assistant.workers import end_process
 from telemetry.model import semconv
 
 _OPEN: Final = "<think>"
@@ -20,24 +25,13 @@ _CLOSE: Final = "</think>"
 DEFAULT_INSTRUCTIONS: Final = (
     "You are a voice assistant. Answer in one to three short spoken sentences, without markup."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLlmOptions:
-    """The endpoint and model. `url` is the base of the API, such as http://127.0.0.1:8000/v1.
-
-    `token` is sent as a bearer token.
-    """
-
-    url: str
-    model: str
-    token: str | None = None
-    max_tokens: int | None = None
-    instructions: str | None = None
-    batch: int = 1  # pieces of an answer that are passed on together
-    body: Mapping[str, object] = field(default_factory=dict[str, object])  # what else a request holds
-    connect_timeout_s: float = 5.0
-    read_timeout_s: float = 60.0
+_TIMEOUT: Final = httpx.Timeout(60.0, connect=5.0)
+_LLAMA_SERVER: Final = "loadtest.targets.assistant.real.llama_server"
+_START_TIMEOUT_S: Final = 60.0
+# Tokens of a conversation and its answer; an answer for a voice is short.
+_CONTEXT_TOKENS: Final = 2_048
+_ANSWER_TOKENS: Final = 60
+_THREADS: Final = 2  # of the local model, which shares the machine with the other engines
 
 
 class ThinkFilter:
@@ -77,45 +71,55 @@ class ThinkFilter:
         return [TextDelta(text)] if text else []
 
 
-class HttpLlm:
-    """The HTTP model. Tests can pass a transport."""
+class HttpLlm(Llm):
+    """The model of an endpoint. `url` is the base of the API, such as http://127.0.0.1:8000/v1.
+
+    `token` is sent as a bearer token, `body` with each request; `batch` pieces of an answer are passed on together.
+    Tests can pass a transport.
+    """
 
     route: semconv.Route = "cloud"
 
-    def __init__(self, options: HttpLlmOptions, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self.model = options.model
-        limit = {} if options.max_tokens is None else {"max_tokens": options.max_tokens}
-        self._body = {**options.body, **limit}
-        self._instructions = options.instructions or DEFAULT_INSTRUCTIONS
-        self._batch = options.batch
-        self._url = options.url.rstrip("/") + "/chat/completions"
-        headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
-        timeout = httpx.Timeout(options.read_timeout_s, connect=options.connect_timeout_s)
-        self._client = httpx.AsyncClient(headers=headers, timeout=timeout, transport=transport)
-
-    async def start(self) -> None:
-        """See `Llm`. The first question opens the connection."""
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        token: str | None = None,
+        body: Mapping[str, object] | None = None,
+        instructions: str | None = None,
+        batch: int = 1,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.model = model
+        self.url = url
+        self._body = body or {}
+        self._instructions = instructions or DEFAULT_INSTRUCTIONS
+        self._batch = batch
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, transport=transport)
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
-        """See `Llm`."""
+        """Stream the answer."""
         held: list[TextDelta] = []
         async for delta in self._deltas(question):
             held.append(delta)
             if len(held) >= self._batch:
-                for each in held:
-                    yield each
+                for ready in held:
+                    yield ready
                 held = []
-        for each in held:
-            yield each
+        for ready in held:
+            yield ready
 
     async def _deltas(self, question: Question) -> AsyncGenerator[TextDelta]:
         messages = [{"role": "system", "content": question.instructions or self._instructions}]
         messages += [{"role": role, "content": text} for role, text in question.history]
         messages.append({"role": "user", "content": question.text})
         body = {"model": self.model, "messages": messages, "stream": True, **self._body}
+        url = self.url.rstrip("/") + "/chat/completions"
         think = ThinkFilter()
         try:
-            async with self._client.stream("POST", self._url, json=body) as response:
+            async with self._client.stream("POST", url, json=body) as response:
                 if response.status_code != HTTPStatus.OK:
                     raise LlmFailed(f"the model's endpoint answered HTTP {response.status_code}")
                 async for line in response.aiter_lines():
@@ -131,8 +135,51 @@ class HttpLlm:
             yield delta
 
     async def stop(self) -> None:
-        """See `Llm`."""
+        """Close the connections."""
         await self._client.aclose()
+
+
+class LlamaLlm(HttpLlm):
+    """A small language model on this machine: a server of llama.cpp in a process of its own.
+
+    `slots` answers are written at the same time, others wait.
+    """
+
+    route: semconv.Route = "local"
+
+    def __init__(
+        self,
+        slots: int,
+        *,
+        drafts: bool = False,
+        body: Mapping[str, object] | None = None,
+        instructions: str | None = None,
+        batch: int = 1,
+    ) -> None:
+        limited = {"max_tokens": _ANSWER_TOKENS, **(body or {})}
+        super().__init__("", LANGUAGE_MODEL, body=limited, instructions=instructions, batch=batch)
+        numbers = (slots, _THREADS, _CONTEXT_TOKENS, int(drafts))
+        self._command = command(_LLAMA_SERVER, *(str(number) for number in numbers))
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the server. Raises UsageError if it cannot work on this machine."""
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe, stderr=nothing)
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                self.url = json.loads(await self._process.stdout.readline())["url"]
+        except (TimeoutError, ValueError) as error:
+            await self.stop()
+            raise UsageError("The server of the language model did not start; use --llm rules or --llm-url.") from error
+
+    async def stop(self) -> None:
+        """End the server."""
+        await super().stop()
+        process, self._process = self._process, None
+        if process is not None:
+            await end_process(process, 2.0)
 
 
 def _pieces(data: str, think: ThinkFilter, question: Question) -> list[TextDelta]:

@@ -1,1 +1,0 @@
-"""Voices: `base` is their interface; `scripted` has declared timing, `worker_tts` runs real ones in a process."""
