@@ -330,7 +330,7 @@ def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, 
         {row["response_id"]: row for row in rows if row["kind"] == "turn"},
         [row for row in rows if row["kind"] == "health"],
         points,
-        result.info.interrupted,
+        result.run.interrupted,
     )
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from loadtest.capacity.report import LoadStep, StepStatus, stand, undecided_reason
 from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_report import RunReport
 from loadtest.run.job import run
-from loadtest.run.judged_run import RunResult
 from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import Sidecar
 from loadtest.swarm.worker import new_run_id
@@ -59,7 +59,7 @@ def measure(bench: Bench, callers: int) -> LoadStep:
 
     What the generator spoiled is left out and measured anew; what is close is measured longer, all of it counted.
     """
-    kept: list[RunResult] = []
+    kept: list[RunReport] = []
     spoiled = 0
     while True:
         had = sum(result.summary.turns.eligible for result in kept)
@@ -82,7 +82,7 @@ def measure(bench: Bench, callers: int) -> LoadStep:
             return step
 
 
-def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunResult:
+def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunReport:
     request = bench.checked.request
     asked = replace(
         request,
@@ -97,17 +97,17 @@ def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunResult:
     return run(replace(bench.checked, request=asked), Console(quiet=True), sidecar=bench.sidecar, reports=reports)
 
 
-def _learn(bench: Bench, callers: int, result: RunResult) -> None:
-    turns, lasted_s = result.summary.turns.total, result.info.run_time_s or 0.0
+def _learn(bench: Bench, callers: int, result: RunReport) -> None:
+    turns, lasted_s = result.summary.turns.total, result.run.run_time_s or 0.0
     if turns >= callers and lasted_s > RAMP_S:
         bench.turn_period_s = min(60.0, max(1.0, callers * lasted_s / turns))
 
 
-def _filters(results: list[RunResult]) -> list[Filter]:
-    return [Filter(run_id=result.info.run_id) for result in results]
+def _filters(results: list[RunReport]) -> list[Filter]:
+    return [Filter(run_id=result.run.run_id) for result in results]
 
 
-def _verdicts(bench: Bench, results: list[RunResult]) -> list[Verdict]:
+def _verdicts(bench: Bench, results: list[RunReport]) -> list[Verdict]:
     with StoreReader(bench.sidecar.store) as reader:
         objectives = bench.checked.objectives
         counts = [reader.objective_counts(each, objectives) for each in _filters(results)]
@@ -125,7 +125,7 @@ def _reason(status: StepStatus, verdicts: list[Verdict]) -> str | None:
 
 
 def _step(
-    bench: Bench, callers: int, results: list[RunResult], ended: tuple[StepStatus, str] | None = None
+    bench: Bench, callers: int, results: list[RunReport], ended: tuple[StepStatus, str] | None = None
 ) -> LoadStep:
     """The step by its objectives, unless the runs `ended` in a status of their own, for a reason."""
     verdicts = _verdicts(bench, results)
@@ -135,8 +135,8 @@ def _step(
     eligible = sum(result.summary.turns.eligible for result in results)
     return LoadStep(
         callers=callers,
-        processes=max((result.info.processes for result in results), default=1),
-        run_ids=tuple(result.info.run_id for result in results),
+        processes=max((result.run.processes for result in results), default=1),
+        run_ids=tuple(result.run.run_id for result in results),
         turns=sum(result.summary.turns.total for result in results),
         invalid=sum(result.summary.turns.invalid for result in results),
         ok_share=sum(result.summary.turns.ok for result in results) / eligible if eligible else None,
@@ -144,6 +144,6 @@ def _step(
         verdicts=tuple(verdicts),
         status=status,
         sure=sure,
-        measured_s=sum(result.info.elapsed_s or 0.0 for result in results),
+        measured_s=sum(result.run.elapsed_s or 0.0 for result in results),
         reason=_reason(status, verdicts) if ended is None else ended[1],
     )

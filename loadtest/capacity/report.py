@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports import figures
+from loadtest.reports.tables import TOO_FEW
 from telemetry.model import formatting
 from telemetry.model.intervals import quantile_interval, wilson_interval
 from telemetry.model.stats import shown_percentile
@@ -229,7 +229,7 @@ def _interval(low_ns: float, high_ns: float) -> str:
 
 
 def _figure(value_ns: float | None) -> str:
-    return figures.TOO_FEW if value_ns is None else formatting.milliseconds(value_ns, unit=False)
+    return TOO_FEW if value_ns is None else formatting.milliseconds(value_ns, unit=False)
 
 
 def _bar(value_ns: float | None, highest_ns: float) -> str:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from loadtest.errors import UsageError
-from loadtest.reports.process_advice import CALLERS_A_PROCESS
+from loadtest.reports.calibration_citing import CALLERS_A_PROCESS
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.fields import GROUPS, Group, Option, Scope
 from loadtest.scenario.options import OPTIONS, settings_from

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.markdown import cell
+from loadtest.reports.markdown import cell, table
 from telemetry.comparison.differences import MARK_LEVEL, FigureDifference
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.sentences import (
@@ -134,12 +134,7 @@ def comparison_markdown(comparisons: Sequence[RunComparison]) -> str:
         lines += [f"## {cell(title_of(each))}", ""]
         lines += [f"- {cell(line)}" for line in context_lines(each)]
         lines += ["", f"**{cell(each.sentence)}**", ""]
-        lines += [_line(HEADINGS), _line(("---",) * len(HEADINGS))]
-        lines += [_line(figure_row(found)) for _, group in grouped(each) for found in group]
+        lines += table(HEADINGS, [figure_row(found) for _, group in grouped(each) for found in group])
         lines += ["", *(f"- {cell(line)}" for line in footnotes(each)), ""]
     lines.append(f"{INTERVAL}. {MARKS}.")
     return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(cell, cells))} |"

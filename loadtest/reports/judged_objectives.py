@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from loadtest.reports import figures
+from loadtest.reports import tables
 from telemetry.model import formatting
 from telemetry.model.bounds import STATISTICS, Statistic
 from telemetry.model.foreign_text import one_line
@@ -34,7 +34,7 @@ def tail_sentence(objective: Objective, summary: Summary) -> str | None:
     if beyond is None:
         return None
     which = known[beyond][0]
-    shown, measured = figures.statistic(stats, which), stats.within(which)
+    shown, measured = tables.statistic(stats, which), stats.within(which)
     if which == "max":
         sentence = f"the slowest {objective.counts[:-1]} took {shown}" + (f" ({measured})" if measured else "")
     else:
@@ -43,7 +43,7 @@ def tail_sentence(objective: Objective, summary: Summary) -> str | None:
     if beyond:
         before = known[beyond - 1][0]
         measured = stats.within(before)
-        sentence += f"; {before} is within: {figures.statistic(stats, before)}" + (f" ({measured})" if measured else "")
+        sentence += f"; {before} is within: {tables.statistic(stats, before)}" + (f" ({measured})" if measured else "")
     return sentence
 
 

@@ -6,8 +6,8 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.evidence import evidence_rows
 from loadtest.reports.judged_objectives import Claim, JudgedObjective
+from loadtest.reports.rows import evidence_rows
 from loadtest.reports.run_report import RunReport
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import NS_PER_S

@@ -10,8 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from loadtest.reports import figures
-from loadtest.reports.measured_within import bounds_of
+from loadtest.reports import tables
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS
@@ -96,8 +95,8 @@ def live_lines(info: LiveInfo) -> list[str]:
 
 
 def _bounds(summary: Summary | None) -> list[str]:
-    """The measurement bounds of voice-to-voice so far, where they differ from the figures."""
-    return [] if summary is None else bounds_of([(figures.label(HEADLINE), summary.metrics.get(HEADLINE))])
+    """The measurement bounds of voice-to-voice so far, where they differ from the tables."""
+    return [] if summary is None else tables.bounds_of([(tables.label(HEADLINE), summary.metrics.get(HEADLINE))])
 
 
 def what_is_left(info: LiveInfo) -> str:
@@ -147,7 +146,7 @@ def stages_so_far(info: LiveInfo) -> list[StageSoFar]:
     rows: list[StageSoFar] = []
     pairs = list(zip(info.objectives, info.verdicts, strict=True))
     if all(objective.metric != HEADLINE for objective, _ in pairs):
-        rows.append(StageSoFar(figures.label(HEADLINE), _percentiles(info.summary, HEADLINE), "", ""))
+        rows.append(StageSoFar(tables.label(HEADLINE), _percentiles(info.summary, HEADLINE), "", ""))
     for objective, verdict in pairs:
         known = objective.metric in DEFINITIONS and not objective.is_of_a_part
         percentiles = _percentiles(info.summary, objective.metric or "") if known else (formatting.DASH,) * 3
@@ -156,13 +155,13 @@ def stages_so_far(info: LiveInfo) -> list[StageSoFar]:
 
 
 def _label(objective: Objective) -> str:
-    name = figures.label(objective.metric) if objective.metric in DEFINITIONS else _KINDS[objective.kind]
+    name = tables.label(objective.metric) if objective.metric in DEFINITIONS else _KINDS[objective.kind]
     return name if not objective.is_of_a_part else one_line(objective.display_name or objective.name, _LONGEST_NAME)
 
 
 def _percentiles(summary: Summary, metric: str) -> tuple[str, ...]:
     stats = summary.metrics[metric]
-    return tuple(figures.of_the_answered(stats, which) for which in _STATISTICS)
+    return tuple(tables.of_the_answered(stats, which) for which in _STATISTICS)
 
 
 def _promise(objective: Objective) -> str:
@@ -177,9 +176,9 @@ def _promise(objective: Objective) -> str:
 def _so_far(verdict: Verdict) -> str:
     decided = formatting.number(verdict.decided)
     if not verdict.is_observable:
-        return figures.NOT_OBSERVABLE
+        return tables.NOT_OBSERVABLE
     if verdict.decided < verdict.minimum_turns:
-        return f"{figures.TOO_FEW} ({decided} of {formatting.number(verdict.minimum_turns)})"
+        return f"{tables.TOO_FEW} ({decided} of {formatting.number(verdict.minimum_turns)})"
     opened = f", {formatting.number(verdict.open_turns)} open" if verdict.open_turns else ""
     return f"{formatting.percent(verdict.ratio, verdict.target)} of {decided}{opened}"
 
@@ -211,7 +210,7 @@ def _notes(info: LiveInfo) -> list[str]:
         names = formatting.count(len(limited), "objective")
         notes.append(f"{names} undecided so far because of turns that the load generator could not measure")
     if any(stats.unanswered and stats.n for stats in (info.summary.metrics.values() if info.summary else ())):
-        notes.append(figures.ANSWERED_NOTE)
+        notes.append(tables.ANSWERED_NOTE)
     return notes
 
 

@@ -1,19 +1,26 @@
-"""A rollout's verdict as JUnit, Markdown and lines for a terminal: all from the one verdict."""
+"""A rollout's verdict as JUnit, Markdown, lines for a terminal, and a live view of it: all from the one verdict."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadtest.reports.markdown import cell, table
 from telemetry.model.foreign_text import one_line
-from telemetry.model.formatting import declared_percent, number, turns
+from telemetry.model.formatting import NS_PER_S, declared_percent, number, percent, turns
 from telemetry.rollout import sentences
 from telemetry.rollout.checks import CheckResult
 from telemetry.rollout.gate import GateVerdict
-from telemetry.rollout.plan import RolloutPlan, moment
-from telemetry.rollout.progress import CheckRow, check_name, check_row, explanation_of, logged_row
+from telemetry.rollout.plan import Look, RolloutPlan, moment
+from telemetry.rollout.progress import CheckRow, check_name, check_row, explanation_of, forecast, logged_row
 from telemetry.rollout.verdict import CheckVerdict, RolloutVerdict
 
 HEADINGS: Final = ("check", "beyond the margin", "candidate", "control", "difference", "bounds", "margin", "")
+_STYLES: Final = {"promote": "bold green", "hold": "bold yellow", "roll_back": "bold red"}
 
 
 def as_junit(plan: RolloutPlan, verdict: GateVerdict) -> bytes:
@@ -41,17 +48,17 @@ def _case(suite: ET.Element, plan: RolloutPlan, name: str, outcome: str | None, 
 def as_markdown(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int | None) -> str:
     """The verdict for the summary of a CI job."""
     heading = f"## Rollout {plan.name}: {verdict.verdict.replace('_', ' ')}"
-    lines = [heading, "", _cell(verdict.sentence), ""]
-    lines += [f"- {_cell(line)}" for line in context_lines(plan, verdict, since_unix_ns)]
+    lines = [heading, "", cell(verdict.sentence), ""]
+    lines += [f"- {cell(line)}" for line in context_lines(plan, verdict, since_unix_ns)]
     rows = check_rows(verdict.checks, plan)
     if rows:
         cells = [row_cells(check.name, row) for check, row in zip(verdict.checks, rows, strict=True)]
-        lines += ["", *_table([HEADINGS, *cells])]
+        lines += ["", *table(HEADINGS, cells)]
     if verdict.slices:
         cells = [row_cells(slice_name(each.dimension, each.value), logged_row(each, "")) for each in verdict.slices]
         words = ("worse here" if each.is_worse else "not shown to be worse" for each in verdict.slices)
         of_slices = [(*each[:-1], word) for each, word in zip(cells, words, strict=True)]
-        lines += ["", *_table([("slice", *HEADINGS[1:]), *of_slices])]
+        lines += ["", *table(("slice", *HEADINGS[1:]), of_slices)]
     if note := explanation_of(rows):
         lines += ["", note]
     return "\n".join(lines) + "\n"
@@ -95,17 +102,76 @@ def _row_text(result: CheckResult) -> str:
     return f"{check_row(result).status_text}: {words}, margin {result.check.format_margin()}{needed}"
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    first, *others = rows
-    return [_line(first), _line(("---",) * len(first)), *map(_line, others)]
+def rollout_view(
+    plan: RolloutPlan, verdict: RolloutVerdict, looks: Sequence[Look], notes: tuple[str, ...] = ()
+) -> RenderableType:
+    """A verdict to be redrawn in place. `looks` are those that are known, `notes` sentences about what else happened,
+    the newest last."""
+    parts: list[RenderableType] = [
+        stage_line(plan, verdict.stage),
+        Text(verdict.sentence, style=_STYLES[verdict.verdict], overflow="fold"),
+        *(Text(f"  {line}", overflow="fold") for line in lines_below(verdict, looks)),
+    ]
+    if verdict.checks:
+        parts.append(check_table(verdict.checks, plan))
+    parts += [Text(note, style="dim", overflow="fold") for note in notes]
+    return Group(*parts)
 
 
-def _line(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+def check_table(checks: Sequence[CheckVerdict], plan: RolloutPlan) -> RenderableType:
+    """The checks of a verdict as a table, with what its shares mean below."""
+    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in HEADINGS:
+        shown.add_column(name, overflow="fold")
+    rows = check_rows(checks, plan)
+    for check, row in zip(checks, rows, strict=True):
+        shown.add_row(*map(Text, row_cells(check.name, row)))
+    note = explanation_of(rows)
+    return shown if note is None else Group(shown, Text(note, style="dim", overflow="fold"))
 
 
-def _cell(text: str) -> str:
-    """A text as Markdown shows it: names of cohorts and routes are other people's."""
-    for character in "\\`*_[]<>|#":
-        text = text.replace(character, f"\\{character}")
-    return text
+def stage_line(plan: RolloutPlan, at: str) -> Text:
+    """The stages on a line, with the one where the rollout is."""
+    line = Text(f"{plan.name}:  ", style="dim")
+    names = [stage.name for stage in plan.stages]
+    here = names.index(at)
+    for position, stage in enumerate(plan.stages):
+        if position:
+            line.append(" ── ", style="dim")
+        mark, style = ("●", "green") if position < here else ("◉", "bold") if position == here else ("○", "dim")
+        line.append(f"{mark} {stage.name} {declared_percent(stage.share)}", style=style)
+    return line
+
+
+def lines_below(verdict: RolloutVerdict, looks: Sequence[Look]) -> list[str]:
+    """Return what the verdict is about, what else it waits for, and when that will be there."""
+    found: list[str] = []
+    cohorts, ratio, needed = verdict.cohorts, verdict.sample_ratio, needed_sentence(verdict, looks)
+    if cohorts is not None:
+        both = ", ".join(f"{turns(each.turns)} of {each.name}" for each in (cohorts.candidate, cohorts.control))
+        found.append(f"{both}, look {verdict.looks}")
+        if ratio is not None:
+            split, planned = percent(ratio.share), declared_percent(ratio.expected_share)
+            unit = "calls" if verdict.units is None else f"{verdict.units.unit}s"
+            found[0] += f"; {split} of the {unit} are on {cohorts.candidate.name}, {planned} planned"
+    found += [] if needed is None else [needed]
+    return [*found, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
+
+
+def needed_sentence(verdict: RolloutVerdict, looks: Sequence[Look]) -> str | None:
+    """Return how many more turns the verdict waits for, and when they will be there at the traffic of these looks; None
+    where it waits for none."""
+    sentence, expected = verdict.needed_sentence, forecast(looks, verdict.turns_needed)
+    if sentence is None or expected is None:
+        return sentence
+    left_s = (expected.due_unix_ns - looks[-1].at_unix_ns) / NS_PER_S
+    at = datetime.fromtimestamp(expected.due_unix_ns / NS_PER_S, UTC)
+    form = "%H:%M:%S UTC" if left_s < 3600 * 12 else "%Y-%m-%d %H:%M UTC"
+    return f"{sentence}: at {expected.turns_per_s:.2g} a second, in {_lasting(left_s)}, at {at.strftime(form)}"
+
+
+def _lasting(seconds: float) -> str:
+    for size, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} seconds"

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.judged_objectives import JudgedObjective, judged_objectives
 from loadtest.reports.run_info import RunInfo
@@ -43,7 +45,8 @@ class RunPictures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One run with its verdict. `objectives` are those that the verdicts are on."""
+    """One run with its verdict. `objectives` are those that the verdicts are on; its files were written into `folder`,
+    or could not be."""
 
     run: RunInfo
     summary: Summary
@@ -52,6 +55,8 @@ class RunReport:
     run_outcome: RunOutcome
     verdict: RunVerdict
     pictures: RunPictures = RunPictures()
+    folder: Path | None = None
+    unwritten: OutputError | None = None
 
     @property
     def sentence(self) -> str:

@@ -3,7 +3,7 @@
 Durations are seconds (`*_s`). Null means that it was not measured or that there are too few values to say.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
@@ -13,14 +13,12 @@ import orjson
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.calibration_citing import Citation
-from loadtest.reports.model_servers import model_server_objects
 from loadtest.reports.run_info import RunInfo, SpoolInfo
-from loadtest.reports.run_outcome import run_outcome_for
-from loadtest.reports.wer_by_condition import wer_by_condition_objects
+from loadtest.reports.run_report import RunReport
+from loadtest.reports.tables import fallback_rate
 from telemetry.model.bounds import STATISTICS, Bounds, MeasuredWithin
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
-from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
     CacheStats,
@@ -35,7 +33,9 @@ from telemetry.store.answers import (
     StartCounts,
     Summary,
     TurnCounts,
+    WerByCondition,
 )
+from telemetry.store.questions.caches import ModelServer, RequestTimes
 
 SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.
@@ -55,27 +55,16 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def summary_object(
-    *,
-    run: RunInfo,
-    summary: Summary,
-    verdicts: Sequence[Verdict],
-    exit_code: ExitCode,
-    verdict: RunVerdict,
-    exit_reason: str | None = None,
-) -> dict[str, Any]:
-    """The run as one JSON-ready object. `exit_code` is the code the process ends with; without an `exit_reason` it is
-    that of the figures alone, and where they would give another code (a fault of ours, an interrupt), its name."""
-    if exit_reason is None:
-        run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
-        exit_reason = run_outcome.reason if run_outcome.code == exit_code else exit_code.name.lower().replace("_", " ")
+def summary_object(report: RunReport) -> dict[str, Any]:
+    """The run as one JSON-ready object: of `--json` and of summary.json."""
+    run, summary, exit_code = report.run, report.summary, report.run_outcome.code
     return {
         "schema_version": SCHEMA_VERSION,
-        "verdict": {"state": verdict.state, "sentence": verdict.sentence},
+        "verdict": {"state": report.verdict.state, "sentence": report.verdict.sentence},
         "run": _run(run),
         "turns": _turns(summary.turns),
         "metrics": {name: metric_object(name, summary.metrics.get(name)) for name in METRIC_NAMES},
-        "objectives": [_objective(verdict) for verdict in verdicts],
+        "objectives": [_objective(verdict) for verdict in report.verdicts],
         "failures": [asdict(cause) for cause in summary.failures],
         "remarks": [asdict(each) for each in summary.remarks],
         "retries": _retries(summary.retries),
@@ -87,7 +76,7 @@ def summary_object(
             "by_route": dict(summary.routes.counts),
         },
         "cohorts": [_cohort(cohort) for cohort in summary.cohorts],
-        "wer_by_condition": wer_by_condition_objects(summary.wer_by_condition),
+        "wer_by_condition": [_condition(each) for each in summary.wer_by_condition],
         "behavior": _behavior(summary),
         "beside": {
             "unknown_events": summary.beside.unknown,
@@ -95,22 +84,19 @@ def summary_object(
             "duplicate_events": summary.beside.duplicates,
             "turns_with_service_latency": summary.beside.turns_with_service_latency,
         },
-        "contradicted_values": [
-            {"source": value.source, "metric": value.metric, "cause": value.cause, "turns": value.turns}
-            for value in summary.contradictions.values
-        ],
+        "contradicted_values": [asdict(value) for value in summary.contradictions.values],
         "late_spans": summary.contradictions.late_spans,
         "revised_turns": summary.contradictions.revised_turns,
         "phases": [_phase(phase) for phase in summary.phases],
         "ramp_turns": summary.ramp_turns,
-        "starts": _starts(summary.starts),
+        "starts": _fields(summary.starts),
         "speech_bounds": _speech_bounds(summary.speech_bounds),
         "client_service_delta": _client_service_delta(summary.client_service_delta),
-        "model_servers": model_server_objects(run.model_servers),
+        "model_servers": [_model_server(each) for each in run.model_servers],
         "generator": _generator(run, summary, exit_code),
         "telemetry": _telemetry(run, summary),
         "exit_code": int(exit_code),
-        "exit_reason": exit_reason,
+        "exit_reason": report.run_outcome.reason,
     }
 
 
@@ -119,7 +105,7 @@ def _telemetry(run: RunInfo, summary: Summary) -> dict[str, Any]:
         "emitted": summary.loss.emitted,
         "received": summary.loss.received,
         "missing": summary.loss.missing,
-        "spooled": _spooled(run.spooled),
+        "spooled": _fields(run.spooled),
         "lacks_old_turns": summary.lacks_old_turns,
     }
 
@@ -180,15 +166,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "source": "client" if run.service is None else "service",
         "target": public_target(run.target),
         "protocol": run.protocol,
-        "corpus": {
-            "name": run.corpus.name,
-            "kind": run.corpus.kind,
-            "utterances": run.corpus.utterances,
-            "licenses": list(run.corpus.licenses),
-            "edges": run.corpus.edges,
-            "fade_ms": run.corpus.fade_ms,
-            "recorded_ends": run.corpus.recorded_ends,
-        },
+        "corpus": {**asdict(run.corpus), "licenses": list(run.corpus.licenses)},
         "users": run.users,
         "arrivals": run.arrivals,
         "rate_per_s": run.rate_per_s,
@@ -196,12 +174,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "scenario": run.scenario,
         "run_time_s": run.run_time_s,
         "elapsed_s": run.elapsed_s,
-        "profile": {
-            "noise": run.profile.noise,
-            "snr_db": run.profile.snr_db,
-            "length": run.profile.length,
-            "channel": run.profile.channel,
-        },
+        "profile": asdict(run.profile),
         "cohort": run.cohort,
         "seed": run.seed,
         "state": "under way" if run.is_under_way else "ended",
@@ -227,24 +200,17 @@ def _turns(turns: TurnCounts) -> dict[str, Any]:
     }
 
 
+_OF_VERDICT: Final = (
+    *("name", "display_name", "met", "counts", "sentence", "good", "bad", "eligible", "ratio", "target"),
+    *("budget_left", "reason", "more_turns", "more_s"),
+)
+
+
 def _objective(verdict: Verdict) -> dict[str, Any]:
     return {
-        "name": verdict.name,
-        "display_name": verdict.display_name,
-        "met": verdict.met,
-        "counts": verdict.counts,
-        "sentence": verdict.sentence,
-        "good": verdict.good,
-        "bad": verdict.bad,
+        **{name: getattr(verdict, name) for name in _OF_VERDICT},
         "open": dict(verdict.open),
-        "eligible": verdict.eligible,
-        "ratio": verdict.ratio,
         "sampling_interval": None if verdict.sampling is None else list(verdict.sampling),
-        "target": verdict.target,
-        "budget_left": verdict.budget_left,
-        "reason": verdict.reason,
-        "more_turns": verdict.more_turns,
-        "more_s": verdict.more_s,
     }
 
 
@@ -264,11 +230,6 @@ def _fallback(fallback: ShareByName) -> dict[str, Any]:
         "rate": fallback_rate(fallback),
         "by_kind": dict(fallback.counts),
     }
-
-
-def fallback_rate(fallback: ShareByName) -> float | None:
-    """Turns answered by a fallback / turns that reported whether one was used; None when none did."""
-    return sum(fallback.counts.values()) / fallback.reported if fallback.reported else None
 
 
 def _cohort(cohort: CohortSummary) -> dict[str, Any]:
@@ -317,18 +278,7 @@ def _phase(phase: PhaseSummary) -> dict[str, Any]:
         "began_unix_ns": phase.first_unix_ns,
         "turns": _turns(phase.turns),
         "metrics": {name: metric_object(name, stats) for name, stats in phase.metrics.items()},
-        "starts": _starts(phase.starts),
-    }
-
-
-def _starts(starts: StartCounts | None) -> dict[str, int] | None:
-    if starts is None:
-        return None
-    return {
-        "planned": starts.planned,
-        "started": starts.started,
-        "late": starts.late,
-        "dropped": starts.dropped,
+        "starts": _fields(phase.starts),
     }
 
 
@@ -381,18 +331,6 @@ def _generator(run: RunInfo, summary: Summary, exit_code: ExitCode) -> Mapping[s
     }
 
 
-def _spooled(spooled: SpoolInfo | None) -> dict[str, int] | None:
-    """Return what was kept on disk during the run; null where nobody can look there."""
-    if spooled is None:
-        return None
-    return {
-        "turns": spooled.turns,
-        "spans": spooled.spans,
-        "waiting_turns": spooled.waiting_turns,
-        "waiting_spans": spooled.waiting_spans,
-    }
-
-
 def _calibration(cited: Citation | None) -> dict[str, Any] | None:
     """Return what the run may say of the instrument's own error; null where nobody looked."""
     if cited is None:
@@ -405,3 +343,37 @@ def _calibration(cited: Citation | None) -> dict[str, Any] | None:
         "processes": cited.processes,
         "date": cited.date,
     }
+
+
+def _condition(found: WerByCondition) -> dict[str, Any]:
+    """The rate of word errors of a profile; an interval from fewer than 20 turns is null."""
+    return {
+        "noise": found.noise_profile,
+        "snr_db": found.snr_asked_db,
+        "channel": found.channel_profile,
+        **{name: getattr(found, name) for name in ("turns", "words", "characters", "errors", "wer")},
+        "interval": None if found.interval is None else list(found.interval),
+    }
+
+
+def _model_server(server: ModelServer) -> dict[str, Any]:
+    return {
+        **{name: getattr(server, name) for name in ("name", "model", "readings", "failed_readings")},
+        "prefix_tokens": server.prefix_tokens,
+        "prefix_hits_per_token": server.prefix_hits_per_token,
+        "requests_waiting_most": server.waiting_most,
+        "queue": _request_times(server.queue),
+        "first_token": _request_times(server.first_token),
+    }
+
+
+def _request_times(times: RequestTimes | None) -> dict[str, Any] | None:
+    if times is None:
+        return None
+    bounds = {name: getattr(times, name) for name in ("mean_s", "p95_above_s", "p95_until_s")}
+    return {"requests": times.count, **bounds}
+
+
+def _fields(value: StartCounts | SpoolInfo | None) -> dict[str, Any] | None:
+    """Its fields by their names; null for what is not known."""
+    return None if value is None else asdict(value)

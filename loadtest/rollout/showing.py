@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from loadtest.reports.rollout_progress import needed_sentence, rollout_view
+from loadtest.reports.rollout import needed_sentence, rollout_view
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.plan import Look, RolloutPlan
 from telemetry.rollout.progress import LoggedVerdict

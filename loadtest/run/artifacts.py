@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from loadtest.errors import OutputError
 from loadtest.reports.junit import as_junit
@@ -21,24 +21,12 @@ MARKDOWN: Final = "summary.md"
 NAMES: Final = (SUMMARY, HTML, JUNIT, MARKDOWN)
 
 
-def run_object(report: RunReport) -> dict[str, Any]:
-    """The object of `--json` and of summary.json."""
-    return summary_object(
-        run=report.run,
-        summary=report.summary,
-        verdicts=report.verdicts,
-        exit_code=report.run_outcome.code,
-        exit_reason=report.run_outcome.reason,
-        verdict=report.verdict,
-    )
-
-
 def artifacts(report: RunReport) -> dict[str, bytes]:
     """The content of each file, by its name."""
     from loadtest.reports.html.page import as_html  # imports what draws, which takes 0.3 s
 
     return {
-        SUMMARY: (json.dumps(run_object(report), indent=2) + "\n").encode(),
+        SUMMARY: (json.dumps(summary_object(report), indent=2) + "\n").encode(),
         HTML: as_html(report).encode(),
         JUNIT: as_junit(report),
         MARKDOWN: as_markdown(report).encode(),

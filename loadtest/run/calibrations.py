@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from corpora.manifest.library import data_home
-from loadtest.reports.calibration_citing import CALIBRATION_SCHEMA, Citation, Stored, choose, cite
-from loadtest.reports.process_advice import advice, automatic_processes
+from loadtest.reports.calibration_citing import (
+    CALIBRATION_SCHEMA,
+    Citation,
+    Stored,
+    advice,
+    automatic_processes,
+    choose,
+    cite,
+)
 from loadtest.run.json_file import write_json
 from loadtest.run.processes import ROOT
 from loadtest.swarm.cores import most_processes, usable_cores

@@ -32,13 +32,14 @@ from loadtest.protocols.base import CallerProtocol, OpenRequest
 from loadtest.protocols.failure import Failure, SessionRefused
 from loadtest.reports.calibration_citing import in_processes
 from loadtest.reports.progress import LiveInfo, live_lines, live_view
-from loadtest.reports.run_report import RunPictures
+from loadtest.reports.run_report import RunReport
+from loadtest.reports.summary import summary_object
 from loadtest.run import processes
-from loadtest.run.artifacts import HTML, artifacts, keep_objectives, run_object, write_together
+from loadtest.run.artifacts import HTML, artifacts, keep_objectives, write_together
 from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
 from loadtest.run.json_file import write_json
-from loadtest.run.judged_run import BesideStore, RunResult, UnreachableTarget, judged_run, leave_reports
+from loadtest.run.judged_run import BesideStore, UnreachableTarget, judged_run, leave_reports
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, await_callers, await_service, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
@@ -231,7 +232,7 @@ def run(
     dashboard_url: str | None = None,
     watch: Callable[[], None] = lambda: None,
     reports: Path | None = None,
-) -> RunResult:
+) -> RunReport:
     """Carry a checked request out, and leave its reports in the folder `reports` (default: that of the request).
 
     `watch` is called at least every other second and may raise to end the run. Raises ProcessFailedError where a
@@ -279,7 +280,7 @@ def run(
                 ),
             )
             result = leave_reports(reader, result, reports or request.out)
-    if not interrupted and not result.info.calls_started:
+    if not interrupted and not result.run.calls_started:
         _check_beginning(swarm, killed_by)
     return result
 
@@ -520,10 +521,10 @@ def leave_unreachable(checked: CheckedRun, error: EndpointUnreachable) -> Path:
         # The store that a run would have filled: what lists and shows runs finds nothing in it, and no fault.
         make_folder(store)
         with StoreReader(store) as reader:
-            report = judged_run(reader, run_id, checked.objectives, asked=asked, beside=beside).report(RunPictures())
+            report = judged_run(reader, run_id, checked.objectives, asked=asked, beside=beside)
         write_together(request.out, artifacts(report))
         if request.json_file is not None:
-            write_json(request.json_file, run_object(report))
+            write_json(request.json_file, summary_object(report))
     except OSError as fault:
         raise OutputError(
             f"{error}\n{store}: cannot be made ({fault.strerror}); no report of this was written"

@@ -19,10 +19,11 @@ from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
 from loadtest.reports.run_info import ProcessShare, RunCorpus, RunInfo, RunProfile, SpoolInfo
-from loadtest.reports.run_outcome import RunOutcome, load_not_as_asked, run_outcome_for
+from loadtest.reports.run_outcome import load_not_as_asked, run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
+from loadtest.reports.summary import summary_object
 from loadtest.reports.terminal import final_view
-from loadtest.run.artifacts import HTML, artifacts, run_object, write_together
+from loadtest.run.artifacts import HTML, artifacts, write_together
 from loadtest.run.json_file import write_json
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import RAMP
@@ -31,8 +32,6 @@ from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import is_unanswered
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.observable import observed
-from telemetry.objectives.run_verdict import RunVerdict
-from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, Summary
 from telemetry.store.questions.caches import ModelServer
 from telemetry.store.questions.filters import source_of
@@ -41,32 +40,6 @@ from telemetry.store.questions.verdicts import judged_objectives, judged_turns, 
 from telemetry.store.reader import RemoteStore, StoreReader
 
 UNKNOWN: Final = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """The result of a run."""
-
-    info: RunInfo
-    summary: Summary
-    verdicts: list[Verdict]
-    run_outcome: RunOutcome
-    verdict: RunVerdict
-    objectives: tuple[Objective, ...] = ()  # that the verdicts are on
-    folder: Path | None = None  # where its reports were written
-    unwritten: OutputError | None = None  # why they were not, if they were not
-
-    def report(self, pictures: RunPictures) -> RunReport:
-        """Return what the reports of the run are made from."""
-        return RunReport(
-            run=self.info,
-            summary=self.summary,
-            objectives=self.objectives,
-            verdicts=self.verdicts,
-            run_outcome=self.run_outcome,
-            verdict=self.verdict,
-            pictures=pictures,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +71,8 @@ def judged_run(
     now_unix_ns: int | None = None,
     asked: Mapping[str, object] | None = None,
     beside: BesideStore = BesideStore(),
-) -> RunResult:
-    """The run, from its store.
+) -> RunReport:
+    """The run, from its store, without pictures.
 
     With `now_unix_ns` a process that has not ended and reported lately counts as under way; without, or where its own
     command has ended (`beside`), the run is over and every process that did not end was lost. `asked` is what the run
@@ -125,7 +98,14 @@ def judged_run(
         measured_s=measured_s(summary, stored.record),
     )
     verdicts = [replace(each, sampling=evidence.sampling.get(each.name)) for each in judged.verdicts]
-    return RunResult(info, summary, verdicts, run_outcome, judged.verdict, tuple(objectives))
+    return RunReport(
+        run=info,
+        summary=summary,
+        objectives=tuple(objectives),
+        verdicts=verdicts,
+        run_outcome=run_outcome,
+        verdict=judged.verdict,
+    )
 
 
 def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:
@@ -134,28 +114,19 @@ def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) 
     return found, replace(summary, unreached=target.reason)
 
 
-def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
+def print_and_write(report: RunReport, console: Console, json_file: Path | None) -> ExitCode:
     """Print the summary, write the JSON object whole or not at all, and give the exit code.
 
     Raises OutputError, also for the reports that could not be written before: once the summary is printed.
     """
-    console.print(
-        final_view(
-            run=result.info,
-            summary=result.summary,
-            verdicts=result.verdicts,
-            run_outcome=result.run_outcome,
-            objectives=result.objectives,
-            verdict=result.verdict,
-        )
-    )
+    console.print(final_view(report))
     if json_file is not None:
-        write_json(json_file, run_object(result.report(RunPictures())))
-    if result.unwritten is not None:
-        raise result.unwritten
-    if result.folder is not None:
-        console.print(f"report: {result.folder / HTML}", soft_wrap=True, markup=False, highlight=False)
-    return result.run_outcome.code
+        write_json(json_file, summary_object(report))
+    if report.unwritten is not None:
+        raise report.unwritten
+    if report.folder is not None:
+        console.print(f"report: {report.folder / HTML}", soft_wrap=True, markup=False, highlight=False)
+    return report.run_outcome.code
 
 
 # A turn that began last is still under way, and a page is read every so often.
@@ -322,15 +293,15 @@ _MOST_SLOTS: Final = 90
 _FEWEST_SLOTS: Final = 12
 
 
-def leave_reports(reader: StoreReader, result: RunResult, folder: Path) -> RunResult:
+def leave_reports(reader: StoreReader, report: RunReport, folder: Path) -> RunReport:
     """Write the reports of a run into a folder, all or none; the result says where they are, or why they are not.
     Raises StoreError."""
-    contents = artifacts(result.report(read_pictures(reader, result.summary)))
+    contents = artifacts(replace(report, pictures=read_pictures(reader, report.summary)))
     try:
         write_together(folder, contents)
     except OutputError as error:
-        return replace(result, unwritten=error)
-    return replace(result, folder=folder)
+        return replace(report, unwritten=error)
+    return replace(report, folder=folder)
 
 
 def read_pictures(reader: StoreReader, summary: Summary) -> RunPictures:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from rich.table import Table
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_report import RunReport
 from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, NAMES, SUMMARY, artifacts, write_together
 from loadtest.run.json_file import write_result
-from loadtest.run.judged_run import RunResult, judged_run, print_and_write, read_pictures
+from loadtest.run.judged_run import judged_run, print_and_write, read_pictures
 from loadtest.run.run_place import NamedRun
 from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
@@ -65,9 +66,9 @@ def report(
         result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns, beside=beside)
         lacking = _lacking(place, chosen, slo, result)
         wanted = {*lacking, *files.by_artifact}
-        contents = (
-            artifacts(result.report(read_pictures(reader, result.summary))) if lacking or wanted - {SUMMARY} else {}
-        )
+        contents: dict[str, bytes] = {}
+        if lacking or wanted - {SUMMARY}:
+            contents = artifacts(replace(result, pictures=read_pictures(reader, result.summary)))
     if place.folder is not None:
         console.print(f"run {chosen.run_id} in {place.folder}", soft_wrap=True, markup=False, highlight=False)
     elif place.run_id is None:
@@ -78,7 +79,7 @@ def report(
     if chosen.lacks_old_turns:
         gone = "the store no longer keeps the oldest turns of the run: these are the figures of the others"
         console.print(gone, soft_wrap=True)
-    if result.info.is_under_way:
+    if result.run.is_under_way:
         console.print("the run is still under way: these are the figures so far", soft_wrap=True)
     code = print_and_write(result, console, files.json)
     for name, file in files.by_artifact.items():
@@ -90,11 +91,11 @@ def report(
     return code
 
 
-def _lacking(place: NamedRun, chosen: RunRecord, slo: Path | None, result: RunResult) -> list[str]:
+def _lacking(place: NamedRun, chosen: RunRecord, slo: Path | None, result: RunReport) -> list[str]:
     """The reports that a run should have left in its folder and did not, for its own command was killed; all of them
     where the service has reported more of its turns since."""
     of_folder = place.folder is not None and chosen.run_id == place.run_id
-    if place.folder is None or not of_folder or result.info.is_under_way or slo is not None:
+    if place.folder is None or not of_folder or result.run.is_under_way or slo is not None:
         return []
     known = place.joined(chosen.run_id)
     is_old = known is not None and known < result.summary.client_service_delta.joined

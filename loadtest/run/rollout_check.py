@@ -17,7 +17,7 @@ from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import rollout as reports
-from loadtest.reports.rollout_progress import check_table
+from loadtest.reports.rollout import check_table
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_plans import read_plans

@@ -11,7 +11,7 @@ from corpora.progress import progress_bar
 from loadtest.errors import OutputError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.stages.settings import RecordedUtterance, written
-from loadtest.reports.figures import turns_and_spans
+from loadtest.reports.tables import turns_and_spans
 from loadtest.run.json_file import write_json
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.report import choose_run, opened_store

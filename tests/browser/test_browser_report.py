@@ -1,6 +1,7 @@
 """The report of a run in a real browser: on a phone, on a desk, in the dark and on paper, and without any network."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fill_store(folder / "store", synthetic_run(turns=300))
     with StoreReader(folder / "store") as reader:
         result = judged_run(reader, "run-1", default_objectives())
-        shown = result.report(read_pictures(reader, result.summary))
+        shown = replace(result, pictures=read_pictures(reader, result.summary))
     file = folder / "report.html"
     file.write_text(as_html(shown), encoding="utf-8")
     return file

@@ -12,6 +12,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -231,7 +232,7 @@ def reports(reader: StoreReader, asked: Asked, now_unix_ns: int) -> dict[str, ob
     found: dict[str, object] = {}
     for run_id in (asked.run, asked.other, asked.service):
         result = judged_run(reader, run_id, default_objectives(), now_unix_ns=now_unix_ns)
-        files = artifacts(result.report(read_pictures(reader, result.summary)))
+        files = artifacts(replace(result, pictures=read_pictures(reader, result.summary)))
         summary = _without_store(json.loads(files[SUMMARY]))
         found[f"report {run_id} {SUMMARY}"] = summary
         for name in (JUNIT, MARKDOWN):

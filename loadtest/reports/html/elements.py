@@ -1,6 +1,6 @@
 """A report's page and its parts: sections, tables, folded parts, names with sentences. Pure; text is escaped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Final
@@ -43,8 +43,12 @@ def section(title: str, body: Iterable[str], hint: str = "") -> str:
     return f"<section><h2>{text_of(title)}</h2>{shown}{''.join(body)}</section>"
 
 
-def table(caption: str, heading: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:
-    """A table of texts; all columns but the first `texts` are numbers. A wide one scrolls inside of its own frame."""
+def table(
+    caption: str, heading: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int | Collection[int] = 1
+) -> str:
+    """A table of texts; all columns but `texts`, or the first so many, are numbers. A wide one scrolls inside of its
+    own frame."""
+    texts = range(texts) if isinstance(texts, int) else texts
     head = "".join(f'<th scope="col"{_number(index, texts)}>{text_of(cell)}</th>' for index, cell in enumerate(heading))
     body = "".join(f"<tr>{_cells(row, texts)}</tr>" for row in rows)
     return (
@@ -63,12 +67,12 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{''.join(f'<div><dt>{text_of(name)}</dt><dd>{prose(words)}</dd></div>' for name, words in rows)}</dl>"
 
 
-def _cells(row: Sequence[str], texts: int) -> str:
+def _cells(row: Sequence[str], texts: Collection[int]) -> str:
     first, *others = row
     return f'<th scope="row">{prose(first)}</th>' + "".join(
         f"<td{_number(index, texts)}>{prose(cell) or DASH}</td>" for index, cell in enumerate(others, start=1)
     )
 
 
-def _number(index: int, texts: int) -> str:
-    return "" if index < texts else ' class="n"'
+def _number(index: int, texts: Collection[int]) -> str:
+    return "" if index in texts else ' class="n"'

@@ -8,12 +8,12 @@ from typing import Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
-from loadtest.reports import figures
 from loadtest.reports.html import details, pictures
 from loadtest.reports.html.elements import document, folded, prose, section, table, text_of
 from loadtest.reports.judged_objectives import JudgedObjective, missed_first
-from loadtest.reports.phases import load_line
+from loadtest.reports.rows import load_line
 from loadtest.reports.run_report import RunReport
+from loadtest.reports.tables import TOO_FEW, stage_table
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE
 from telemetry.store.answers import StageStats
@@ -152,7 +152,7 @@ def _stages(report: RunReport) -> str:
     drawn = pictures.draw_stages(report.summary, report.objectives)
     by = "as the caller heard them" if report.run.service is None else report.summary.client_service_delta.reported
     hint = "each bar reaches to p50, p95 and p99; an upright line is a budget (an objective)" if drawn else ""
-    return section(f"Stages against their budget, {by}", [drawn, details.stage_table(report)], hint)
+    return section(f"Stages against their budget, {by}", [drawn, details.listed(stage_table(report.summary))], hint)
 
 
 def _stack(report: RunReport) -> str:
@@ -173,7 +173,7 @@ def _stack(report: RunReport) -> str:
 
 def _stage_figure(stage: StageStats, value_ns: float | None) -> str:
     if value_ns is None:
-        return figures.TOO_FEW
+        return TOO_FEW
     return formatting.estimate_if(stage.approximate, formatting.milliseconds(value_ns))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from loadtest.reports import figures
+from loadtest.reports import tables
 from telemetry.charts import run as charts
 from telemetry.charts.drawing import Picture, Row, elapsed_axis
 from telemetry.charts.over_time import latency_lines, load_strip
@@ -117,7 +117,7 @@ def draw_stages(summary: Summary, objectives: Sequence[Objective]) -> str:
         whole = [each for each in objectives if each.metric == name and not each.is_of_a_part]
         thresholds = sorted({float(each.threshold) for each in whole if each.threshold is not None})
         if thresholds or any(getattr(stats, which) for which in STATISTICS):
-            rows += _stage_rows(figures.label(name), stats, thresholds)
+            rows += _stage_rows(tables.label(name), stats, thresholds)
     labels = list(dict.fromkeys(row["name"] for row in rows))
     if not labels:
         return ""
@@ -126,7 +126,7 @@ def draw_stages(summary: Summary, objectives: Sequence[Objective]) -> str:
 
 
 def _stage_rows(label: str, stats: MetricStats, thresholds_ns: Sequence[float]) -> list[Row]:
-    values = {which: figures.statistic(stats, which) for which in STATISTICS}
+    values = {which: tables.statistic(stats, which) for which in STATISTICS}
     rows: list[Row] = [{"name": label, "figures": " / ".join(text.removesuffix(" ms") for text in values.values())}]
     begin = 0.0
     for which, text in values.items():
@@ -156,7 +156,7 @@ def draw_stack(stages: Sequence[StageStats]) -> str:
                 rows.append({"statistic": which, **bar, "words": f"{each.label} {text} ms"})
                 at = end
         if all(getattr(each, f"{which}_ns") is None for each in stages):
-            rows.append({"statistic": which, "missing": figures.TOO_FEW})
+            rows.append({"statistic": which, "missing": tables.TOO_FEW})
     spec = charts.stage_stack([(each.name, each.label) for each in stages], PAGE)
     return both_sizes(Picture(rows, spec, "Where a turn's time goes, by stage; the table has the figures"))
 

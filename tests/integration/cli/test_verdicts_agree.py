@@ -11,8 +11,8 @@ from dashboard.components.trust import trust
 from dashboard.pages import now
 from dashboard.source import ObjectivesInForce, Source
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.run_report import RunPictures
-from loadtest.run.artifacts import SUMMARY, run_object
+from loadtest.reports.summary import summary_object
+from loadtest.run.artifacts import SUMMARY
 from loadtest.run.judged_run import judged_run
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
@@ -135,7 +135,7 @@ def test_the_command_the_list_of_runs_and_the_now_page_agree(kind: Callable[[], 
     with StoreReader(folder / "store") as reader:
         result = judged_run(reader, "r-1", OBJECTIVES)
         page = now.ask(Source("", reader, ObjectivesInForce(tuple(OBJECTIVES))), {})
-    object_of_command = run_object(result.report(RunPictures()))
+    object_of_command = summary_object(result)
     sentence = object_of_command["verdict"]["sentence"]
     assert (object_of_command["verdict"]["state"], object_of_command["exit_code"]) == (state, code)
 

@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dashboard.pages import now
 from dashboard.pages.now import NowView
 from dashboard.source import ObjectivesInForce, Source
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.run_report import RunPictures, RunReport
+from loadtest.reports.run_report import RunReport
 from loadtest.reports.terminal import final_view
 from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, SUMMARY, artifacts
 from loadtest.run.judged_run import judged_run, read_pictures
@@ -138,17 +138,7 @@ class World:
     def terminal(self) -> str:
         output = io.StringIO()
         console = Console(file=output, width=200)
-        of = self.report
-        console.print(
-            final_view(
-                run=of.run,
-                summary=of.summary,
-                verdicts=of.verdicts,
-                run_outcome=of.run_outcome,
-                verdict=of.verdict,
-                objectives=of.objectives,
-            )
-        )
+        console.print(final_view(self.report))
         return output.getvalue()
 
 
@@ -164,7 +154,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         (record,) = reader.runs()
         yield World(
             turns=run.turns,
-            report=result.report(pictures),
+            report=replace(result, pictures=pictures),
             now=now.ask(Source(str(store), reader, ObjectivesInForce(tuple(objectives))), {}),
             listed=reader.turns_page(TurnsQuestion(page_size=100)),
             record_turns=record.turns,
@@ -405,7 +395,7 @@ def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(
         summary = reader.summary(Filter())
         result = judged_run(reader, "run-1", default_objectives())
     assert (summary.fallback.reported, summary.fallback.counts) == (0, {})
-    made = artifacts(result.report(RunPictures()))
+    made = artifacts(result)
     assert json.loads(made[SUMMARY])["fallback"]["rate"] is None
     assert "| fallback | not reported by the endpoint |" in made[MARKDOWN].decode()
     shown = plain(figures.cohorts(summary.cohorts, {}))

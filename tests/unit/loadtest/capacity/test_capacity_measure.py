@@ -7,8 +7,7 @@ import pytest
 from loadtest.capacity import measure as measuring
 from loadtest.capacity.measure import Bench, measure
 from loadtest.reports.run_info import LostProcess, RunInfo
-from loadtest.reports.run_outcome import run_outcome_for
-from loadtest.run.judged_run import RunResult
+from loadtest.reports.run_report import RunReport
 from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.sidecars import Sidecar
 from loadtest.scenario.settings import SwarmSettings
@@ -26,10 +25,9 @@ class Runs:
         self._info = list(info)
         monkeypatch.setattr(measuring, "run", self._run)
 
-    def _run(self, checked: CheckedRun, *_: object, **__: object) -> RunResult:
+    def _run(self, checked: CheckedRun, *_: object, **__: object) -> RunReport:
         self.asked.append(checked.request)
-        info, summary = self._info.pop(0), material.summary()
-        return RunResult(info, summary, [], run_outcome_for(run=info, summary=summary, verdicts=[]), material.VERDICT)
+        return material.report(self._info.pop(0))
 
 
 @pytest.fixture

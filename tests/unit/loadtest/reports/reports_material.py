@@ -1,11 +1,16 @@
 """A run to report on, made by hand: each test changes the one fact it is about."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile
+from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
+from loadtest.reports.run_report import RunReport
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.objectives.judgment import EligibleTurns
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 from telemetry.store.answers import (
@@ -113,6 +118,24 @@ def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
         ),
     )
     return replace(whole, **changes)
+
+
+def report(
+    run: RunInfo | None = None,
+    whole: Summary | None = None,
+    verdicts: Sequence[Verdict] = (),
+    *,
+    objectives: Sequence[Objective] = (),
+    code: ExitCode | None = None,
+) -> RunReport:
+    """A run with the outcome of its figures, or with another one."""
+    run, whole = run or run_info(), whole or summary()
+    outcome = run_outcome_for(run=run, summary=whole, verdicts=verdicts)
+    if code not in (None, outcome.code):
+        outcome = RunOutcome(code, "of another reason")
+    return RunReport(
+        run=run, summary=whole, objectives=objectives, verdicts=verdicts, run_outcome=outcome, verdict=VERDICT
+    )
 
 
 def cohort(name: str, p50_ms: float) -> CohortSummary:

@@ -5,10 +5,10 @@ from typing import Any
 import jsonschema
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.run_rows import behavior_rows
+from loadtest.reports.rows import behavior_rows
 from loadtest.reports.summary import schema, summary_object
 from telemetry.store.answers import Behavior, Summary, TurnCounts
-from tests.unit.loadtest.reports.reports_material import MS, VERDICT, run_info, stats, summary
+from tests.unit.loadtest.reports.reports_material import MS, report, run_info, stats, summary
 
 EVERYTHING = Behavior(
     barge_ins=40,
@@ -58,9 +58,7 @@ def test_callers_who_only_asked_and_waited_have_no_rows() -> None:
 
 
 def test_the_json_object_holds_the_same() -> None:
-    whole = summary_object(
-        run=run_info(), summary=_with(EVERYTHING), verdicts=[], exit_code=ExitCode.OK, verdict=VERDICT
-    )
+    whole = summary_object(report(run=run_info(), whole=_with(EVERYTHING), verdicts=[], code=ExitCode.OK))
     jsonschema.validate(whole, schema())
     behavior = whole["behavior"]
     assert behavior["barge_in"] == {
@@ -78,7 +76,5 @@ def test_the_json_object_holds_the_same() -> None:
     }
     assert behavior["abandoned"] == {"n": 1, "share": 1 / 181}
     assert behavior["intent"] == {"expected": 90, "reported": 80, "matched": 60, "accuracy": 0.75}
-    nothing = summary_object(run=run_info(), summary=summary(), verdicts=[], exit_code=ExitCode.OK, verdict=VERDICT)[
-        "behavior"
-    ]
+    nothing = summary_object(report(run=run_info(), whole=summary(), verdicts=[], code=ExitCode.OK))["behavior"]
     assert (nothing["barge_in"]["recovered_share"], nothing["intent"]["accuracy"]) == (None, None)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from loadtest.reports.rows import run_rows
 from loadtest.reports.run_info import RunCorpus
-from loadtest.reports.run_rows import run_rows
 from tests.unit.loadtest.reports import reports_material as material
 
 

@@ -19,7 +19,7 @@ from loadtest.reports.markdown import as_markdown
 from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
-from loadtest.run.artifacts import run_object
+from loadtest.reports.summary import summary_object
 from telemetry.model.bounds import MeasuredWithin
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
@@ -174,7 +174,7 @@ def test_a_rate_whose_units_are_characters_is_called_a_character_error_rate() ->
     thai = tuple(replace(each, characters=each.words) for each in whole.wer_by_condition)
     text = words(made(summary=replace(whole, wer_by_condition=thai)))
     assert "Character error rate by profile" in text
-    assert "profile character error rate 95 % interval characters turns" in text
+    assert "profile cer 95 % interval characters turns" in text
     assert "word error rate" not in text.lower()
 
 
@@ -334,7 +334,7 @@ def test_a_remark_on_answers_is_in_the_page_the_markdown_and_the_json() -> None:
     report = made(summary=material.summary(remarks=(RemarkCount(remark, 7),)))
     assert remark in words(report)
     assert "| 7 | the endpoint cut its reply short (max\\_output\\_tokens) |" in as_markdown(report)
-    assert run_object(report)["remarks"] == [{"remark": remark, "turns": 7}]
+    assert summary_object(report)["remarks"] == [{"remark": remark, "turns": 7}]
 
 
 def test_values_that_cannot_be_are_in_html_and_markdown() -> None:
@@ -361,7 +361,7 @@ def test_measurement_bounds_are_in_the_page_the_markdown_and_the_json() -> None:
     assert f"Voice to voice: {line}" in words(report)
     assert f"control: {line}" in words(report)
     assert f"- Voice to voice: {line}" in as_markdown(report).splitlines()
-    stated = run_object(report)["metrics"]["voice_to_voice"]["measured_within"]
+    stated = summary_object(report)["metrics"]["voice_to_voice"]["measured_within"]
     assert (stated["p50_s"], stated["p95_s"]) == ([0.59, 0.6124], None)
 
 
@@ -372,9 +372,9 @@ def test_the_sampling_interval_stands_beside_the_share_in_the_page_the_markdown_
     sentence = "96.1 % good; 95 % sampling interval by call 90 % to 98.5 %, which does not change the verdict"
     assert sentence in words(report)
     assert sentence in as_markdown(report)
-    first, *_ = run_object(report)["objectives"]
+    first, *_ = summary_object(report)["objectives"]
     assert (first["ratio"], first["sampling_interval"]) == (174 / 181, [0.9, 0.985])
-    assert run_object(made(174))["objectives"][0]["sampling_interval"] is None
+    assert summary_object(made(174))["objectives"][0]["sampling_interval"] is None
 
 
 def test_a_slow_turn_says_within_what_it_was_measured() -> None:

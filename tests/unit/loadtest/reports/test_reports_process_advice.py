@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loadtest.calibration.json_object import calibration_object
-from loadtest.reports.process_advice import CALLERS_A_PROCESS, advice, automatic_processes
+from loadtest.reports.calibration_citing import CALLERS_A_PROCESS, advice, automatic_processes
 from tests.unit.loadtest.calibration.calibration_material import MACHINE, MS, calibration, step
 
 ELSEWHERE = MACHINE | {"cpu": "other"}

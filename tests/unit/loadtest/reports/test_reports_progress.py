@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtest.reports import figures
+from loadtest.reports import tables
 from loadtest.reports.progress import LiveInfo, errors_so_far, live_lines, live_view, turns_needed, what_is_left
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
@@ -163,7 +163,7 @@ def test_percentiles_of_the_answered_are_marked() -> None:
     heard = replace(whole.metrics["voice_to_voice"], unanswered=10)
     text = shown(info(summary=replace(whole, metrics={**whole.metrics, "voice_to_voice": heard})))
     assert row(text, "Voice to voice")[1] == "450 ms*"
-    assert figures.ANSWERED_NOTE in words(text)
+    assert tables.ANSWERED_NOTE in words(text)
 
 
 def test_many_causes_and_names_of_others_stay_short_and_are_no_markup() -> None:

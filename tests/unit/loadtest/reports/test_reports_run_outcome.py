@@ -1,5 +1,6 @@
 """The exit code as a table, and the sentence beside it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,145 +27,135 @@ SPOILED = material.verdict_on(EligibleTurns(176, 200, {"generator": 20}))
 LOST = material.verdict_on(EligibleTurns(176, 200, {"telemetry lost": 20}))
 
 
+NOTHING = material.empty_summary()
+TITLE = "“The caller hears an answer in time”"
+OF_THE_GENERATOR = "held up, did not say as recorded or could not begin"
+NONE_REACHED = "calls reached a session at ws://127.0.0.1:8765/v1/realtime: connection refused"
+
+
+def case(
+    code: ExitCode, reason: str, verdicts: Sequence[Verdict] = (), whole: Summary | TurnCounts | None = None, **run: Any
+) -> tuple[Any, ...]:
+    """A run as `run_outcome_for` gets it, and what must come of it."""
+    whole = material.summary(whole) if whole is None or isinstance(whole, TurnCounts) else whole
+    return run, whole, list(verdicts), code, reason
+
+
 @pytest.mark.parametrize(
     ("run", "summary", "verdicts", "code", "output"),
     [
-        ({}, material.summary(), [MET, MET], ExitCode.OK, "all 2 objectives are met"),
-        ({}, material.summary(), [MET], ExitCode.OK, "the objective is met"),
-        ({}, material.summary(), [], ExitCode.OK, "no objective was asked for"),
-        (
-            {},
-            material.summary(),
-            [MET, MISSED],
+        case(ExitCode.OK, "all 2 objectives are met", [MET, MET]),
+        case(ExitCode.OK, "the objective is met", [MET]),
+        case(ExitCode.OK, "no objective was asked for"),
+        case(ExitCode.OK, "no objective was asked for", (), LIMITED),
+        case(ExitCode.OBJECTIVE_MISSED, f"{TITLE} missed", [MET, MISSED]),
+        case(ExitCode.UNDECIDED, f"{TITLE} undecided", [MET, UNDECIDED]),
+        case(ExitCode.OBJECTIVE_MISSED, "in time” missed; “The caller hears", [UNDECIDED, MISSED, MET]),
+        case(ExitCode.UNDECIDED, "undecided", [UNDECIDED], LIMITED),
+        case(ExitCode.GENERATOR_LIMITED, "in time” undecided because of 20 turns", [MET, SPOILED], LIMITED),
+        case(ExitCode.OBJECTIVE_MISSED, "missed", [MISSED, SPOILED], LIMITED),
+        case(ExitCode.UNDECIDED, "undecided", [MET, LOST]),
+        case(ExitCode.UNDECIDED, f"{TITLE} undecided; not one of 4 turns was answered well", [UNDECIDED], FROZEN),
+        case(ExitCode.OK, "met", [MET], LIMITED),  # met even if all 20 had been bad
+        case(ExitCode.OK, "the objective is met", [MET], UNREAD),
+        case(
             ExitCode.OBJECTIVE_MISSED,
-            "“The caller hears an answer in time” missed",
-        ),
-        (
-            {},
-            material.summary(),
-            [MET, UNDECIDED],
-            ExitCode.UNDECIDED,
-            "“The caller hears an answer in time” undecided",
-        ),
-        (
-            {},
-            material.summary(),
-            [UNDECIDED, MISSED, MET],
-            ExitCode.OBJECTIVE_MISSED,
-            "in time” missed; “The caller hears",
-        ),
-        ({}, material.summary(LIMITED), [UNDECIDED], ExitCode.UNDECIDED, "undecided"),
-        (
-            {},
-            material.summary(LIMITED),
-            [MET, SPOILED],
-            ExitCode.GENERATOR_LIMITED,
-            "in time” undecided because of 20 turns",
-        ),
-        ({}, material.summary(LIMITED), [MISSED, SPOILED], ExitCode.OBJECTIVE_MISSED, "missed"),
-        ({}, material.summary(), [MET, LOST], ExitCode.UNDECIDED, "undecided"),
-        (
-            {},
-            material.summary(FROZEN),
-            [UNDECIDED],
-            ExitCode.UNDECIDED,
-            "“The caller hears an answer in time” undecided; not one of 4 turns was answered well",
-        ),
-        ({}, material.summary(LIMITED), [MET], ExitCode.OK, "met"),  # met even if all 20 had been bad
-        ({}, material.summary(UNREAD), [MET], ExitCode.OK, "the objective is met"),
-        (
-            {},
-            material.summary(UNREAD),
+            f"{TITLE} missed; the endpoint did not read what was said in 8 turns",
             [MISSED],
-            ExitCode.OBJECTIVE_MISSED,
-            "“The caller hears an answer in time” missed; the endpoint did not read what was said in 8 turns",
+            UNREAD,
         ),
-        ({}, material.empty_summary(), [], ExitCode.UNDECIDED, "no turn was measured"),
-        (
-            {"calls_connected": 0, "connect_failure": "connection refused"},
-            material.empty_summary(),
-            [UNDECIDED],
+        case(ExitCode.UNDECIDED, "no turn was measured", (), NOTHING),
+        case(
             ExitCode.UNREACHABLE,
-            "none of 40 calls reached a session at ws://127.0.0.1:8765/v1/realtime: connection refused",
+            f"none of 40 {NONE_REACHED}",
+            [UNDECIDED],
+            NOTHING,
+            calls_connected=0,
+            connect_failure="connection refused",
         ),
-        (
-            {"calls_started": 3, "calls_connected": 0, "calls_prevented": 3},
+        case(
+            ExitCode.GENERATOR_LIMITED,
+            f"{OF_THE_GENERATOR}; used up; raise the limit (ulimit -n)",
+            [SPOILED],
             replace(
                 material.summary(LIMITED),
                 failures=(FailureCount("generator", "EMFILE", 20, "used up; raise the limit (ulimit -n)"),),
             ),
-            [SPOILED],
-            ExitCode.GENERATOR_LIMITED,
-            "held up, did not say as recorded or could not begin; used up; raise the limit (ulimit -n)",
+            calls_started=3,
+            calls_connected=0,
+            calls_prevented=3,
         ),
-        (
-            {"calls_started": 3, "calls_connected": 0, "calls_prevented": 2, "connect_failure": "connection refused"},
-            material.empty_summary(),
-            [UNDECIDED],
+        case(
             ExitCode.UNREACHABLE,
-            "none of 3 calls reached a session at ws://127.0.0.1:8765/v1/realtime: connection refused",
+            f"none of 3 {NONE_REACHED}",
+            [UNDECIDED],
+            NOTHING,
+            calls_started=3,
+            calls_connected=0,
+            calls_prevented=2,
+            connect_failure="connection refused",
         ),
-        ({"calls_connected": 1}, material.empty_summary(), [UNDECIDED], ExitCode.UNDECIDED, "no turn"),
-        ({"calls_started": None, "calls_connected": None}, material.empty_summary(), [], ExitCode.UNDECIDED, "no turn"),
-        (
-            {"calls_started": 0, "calls_connected": 0},
-            material.empty_summary(),
-            [],
+        case(ExitCode.UNDECIDED, "no turn", [UNDECIDED], NOTHING, calls_connected=1),
+        case(ExitCode.UNDECIDED, "no turn", (), NOTHING, calls_started=None, calls_connected=None),
+        case(
             ExitCode.GENERATOR_LIMITED,
             "the generator began no call before the run ended",
+            (),
+            NOTHING,
+            calls_started=0,
+            calls_connected=0,
         ),
-        (
-            {"calls_started": 0, "calls_connected": 0, "is_under_way": True},
-            material.empty_summary(),
-            [],
-            ExitCode.UNDECIDED,
-            "no turn was measured, so nothing is shown",
+        *(
+            case(
+                ExitCode.UNDECIDED,
+                "no turn was measured, so nothing is shown",
+                (),
+                NOTHING,
+                calls_started=0,
+                calls_connected=0,
+                **more,
+            )
+            for more in ({"is_under_way": True}, {"arrivals": "constant"})
         ),
-        (
-            {"calls_started": 0, "calls_connected": 0, "arrivals": "constant"},
-            material.empty_summary(),
-            [],
-            ExitCode.UNDECIDED,
-            "no turn was measured, so nothing is shown",
-        ),
-        (
-            {"calls_started": 3, "calls_connected": 3},
-            replace(material.empty_summary(), loss=TelemetryLoss(processes=2, emitted=7, received=0, missing=7)),
-            [],
+        case(
             ExitCode.UNDECIDED,
             "nothing is shown: 7 turns are known to be lost",
+            (),
+            replace(NOTHING, loss=TelemetryLoss(processes=2, emitted=7, received=0, missing=7)),
+            calls_started=3,
+            calls_connected=3,
         ),
-        (
-            {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2, calls_cut=3),)},
-            material.summary(LIMITED),
-            [MET],
+        case(
             ExitCode.GENERATOR_LIMITED,
             "1 of 2 generator processes was lost after 41 s: of its 3 calls in flight only the finished turns count;",
-        ),
-        (
-            {"processes": 4, "lost": (LostProcess(after_s=12.0, calls_cut=1), LostProcess(), LostProcess(after_s=5.0))},
-            material.summary(),
             [MET],
+            LIMITED,
+            processes=2,
+            lost=(LostProcess(worker="2 of 2", after_s=41.2, calls_cut=3),),
+        ),
+        case(
             ExitCode.GENERATOR_LIMITED,
             "3 of 4 generator processes were lost after 12 s and 5 s: of their 1 call in flight only the finished",
-        ),
-        (
-            {"killed_by": "SIGKILL"},
-            material.summary(),
             [MET],
+            processes=4,
+            lost=(LostProcess(after_s=12.0, calls_cut=1), LostProcess(), LostProcess(after_s=5.0)),
+        ),
+        case(
             ExitCode.GENERATOR_LIMITED,
             "the generator's first process was ended by SIGKILL; the load was not what was asked for",
-        ),
-        (
-            {"processes": 2, "workers_missing": True},
-            material.summary(),
             [MET],
+            killed_by="SIGKILL",
+        ),
+        case(
             ExitCode.GENERATOR_LIMITED,
             "the generator's first process lost contact with its workers: they were held up for too long; the load was",
+            [MET],
+            processes=2,
+            workers_missing=True,
         ),
-        ({"interrupted": True, "lost": (LostProcess(),)}, material.summary(), [MET], ExitCode.INTERRUPTED, "after 182"),
-        ({"interrupted": True}, material.summary(LIMITED), [MISSED], ExitCode.INTERRUPTED, "after 200 turns"),
-        ({"interrupted": True, "calls_connected": 0}, material.empty_summary(), [], ExitCode.INTERRUPTED, "0 turns"),
+        case(ExitCode.INTERRUPTED, "after 182", [MET], interrupted=True, lost=(LostProcess(),)),
+        case(ExitCode.INTERRUPTED, "after 200 turns", [MISSED], LIMITED, interrupted=True),
+        case(ExitCode.INTERRUPTED, "0 turns", (), NOTHING, interrupted=True, calls_connected=0),
     ],
 )
 def test_the_exit_code_and_its_reason(run, summary, verdicts, code, output) -> None:
@@ -253,11 +244,6 @@ def test_a_run_without_a_turn_of_which_no_call_could_begin_is_limited_by_its_gen
             run=run, summary=replace(material.summary(nothing), starts=starts, phases=()), verdicts=verdicts
         )
         assert run_outcome.code is code, run_outcome
-
-
-def test_without_an_objective_nothing_is_undecided_however_many_turns_are_invalid() -> None:
-    summary = material.summary(LIMITED)
-    assert run_outcome_for(run=material.run_info(), summary=summary, verdicts=[]).code is ExitCode.OK
 
 
 def test_a_run_all_of_whose_turns_are_invalid_is_limited_by_its_generator_where_they_would_have_been_enough() -> None:

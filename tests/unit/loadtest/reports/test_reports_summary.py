@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports import figures
+from loadtest.reports import tables
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import metric_object, schema, summary_object
@@ -23,11 +23,12 @@ from tests.unit.loadtest.reports import reports_material as material
 @pytest.fixture
 def whole() -> dict[str, Any]:
     return summary_object(
-        run=material.run_info(target="wss://me:secret@voice.example/v1?token=secret"),
-        summary=material.summary(),
-        verdicts=[material.verdict(True), material.verdict(None)],
-        exit_code=ExitCode.UNDECIDED,
-        verdict=material.VERDICT,
+        material.report(
+            run=material.run_info(target="wss://me:secret@voice.example/v1?token=secret"),
+            whole=material.summary(),
+            verdicts=[material.verdict(True), material.verdict(None)],
+            code=ExitCode.UNDECIDED,
+        )
     )
 
 
@@ -43,11 +44,12 @@ def test_the_whole_object_is_as_the_schema_says_after_a_round_trip(whole, valida
 
 def test_a_run_without_a_single_turn_is_as_the_schema_says(validator) -> None:
     nothing = summary_object(
-        run=material.run_info(calls_connected=0, run_time_s=None),
-        summary=material.empty_summary(),
-        verdicts=[],
-        exit_code=ExitCode.UNREACHABLE,
-        verdict=material.VERDICT,
+        material.report(
+            run=material.run_info(calls_connected=0, run_time_s=None),
+            whole=material.empty_summary(),
+            verdicts=[],
+            code=ExitCode.UNREACHABLE,
+        )
     )
     validator.validate(nothing)
     assert nothing["cache"]["hit_rate"] is None
@@ -82,9 +84,7 @@ def test_too_few_values_are_null_and_never_zero(whole) -> None:
 
 def test_a_metric_the_store_did_not_answer_is_there_and_unknown(validator) -> None:
     summary = material.summary(metrics={})
-    made = summary_object(
-        run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
-    )
+    made = summary_object(material.report(run=material.run_info(), whole=summary, verdicts=[], code=ExitCode.OK))
     validator.validate(made)
     assert made["metrics"]["voice_to_voice"]["n"] == 0
     assert made["metrics"]["voice_to_voice"]["p50_s"] is None
@@ -97,8 +97,8 @@ def test_estimates_are_marked() -> None:
         found = metric_object("voice_to_voice", estimated)
         assert found["approximate"] is approximate
         sign = "≈ " if approximate else ""
-        assert figures.statistic(estimated, "p95") == f"{sign}600 ms"
-        assert figures.statistic(estimated, "max") == "900 ms"
+        assert tables.statistic(estimated, "p95") == f"{sign}600 ms"
+        assert tables.statistic(estimated, "max") == "900 ms"
 
 
 def test_every_estimate_of_a_summary_is_marked(validator) -> None:
@@ -110,9 +110,7 @@ def test_every_estimate_of_a_summary_is_marked(validator) -> None:
         generator=replace(exact.generator, approximate=frozenset({"frame_lateness_p99_ns"})),
     )
     for summary, is_estimate in ((exact, False), (estimated, True)):
-        made = summary_object(
-            run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
-        )
+        made = summary_object(material.report(run=material.run_info(), whole=summary, verdicts=[], code=ExitCode.OK))
         validator.validate(made)
         assert made["speech_bounds"]["approximate"] is is_estimate
         assert made["client_service_delta"]["approximate"] is is_estimate
@@ -125,11 +123,12 @@ def test_figures_state_their_measurement_bounds(validator) -> None:
     heard = replace(answer.metrics["voice_to_voice"], measured_within=within)
     rate = replace(answer.metrics["tokens_per_s"], measured_within=MeasuredWithin((48.0, 49.5), None, None, None))
     made = summary_object(
-        run=material.run_info(),
-        summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard, "tokens_per_s": rate}),
-        verdicts=[material.verdict(True)],
-        exit_code=ExitCode.OK,
-        verdict=material.VERDICT,
+        material.report(
+            run=material.run_info(),
+            whole=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard, "tokens_per_s": rate}),
+            verdicts=[material.verdict(True)],
+            code=ExitCode.OK,
+        )
     )
     validator.validate(orjson.loads(orjson.dumps(made)))
     nothing = dict.fromkeys(("p50_s", "p95_s", "p99_s", "max_s", "p50", "p95", "p99", "max"))
@@ -194,11 +193,9 @@ def test_the_instrument_answers_for_itself(whole) -> None:
 def test_the_calibration_is_cited_with_its_bound() -> None:
     cited = Citation("calibrated", "calibrated to ±0.4 ms at 200 callers on 2026-11-21", 0.4, 200, "2026-11-21")
     made = summary_object(
-        run=material.run_info(calibration=cited),
-        summary=material.summary(),
-        verdicts=[],
-        exit_code=ExitCode.OK,
-        verdict=material.VERDICT,
+        material.report(
+            run=material.run_info(calibration=cited), whole=material.summary(), verdicts=[], code=ExitCode.OK
+        )
     )
     Draft202012Validator(schema()).validate(made)
     found = made["generator"]["calibration"]
@@ -208,14 +205,15 @@ def test_the_calibration_is_cited_with_its_bound() -> None:
 
 def test_lost_and_spooled_turns_are_reported() -> None:
     made = summary_object(
-        run=material.run_info(spooled=SpoolInfo(turns=7, spans=31, waiting_turns=2, waiting_spans=9)),
-        summary=material.summary(
-            loss=TelemetryLoss(processes=2, emitted=192, received=182, missing=10),
-            lacks_old_turns=True,
-        ),
-        verdicts=[],
-        exit_code=ExitCode.OK,
-        verdict=material.VERDICT,
+        material.report(
+            run=material.run_info(spooled=SpoolInfo(turns=7, spans=31, waiting_turns=2, waiting_spans=9)),
+            whole=material.summary(
+                loss=TelemetryLoss(processes=2, emitted=192, received=182, missing=10),
+                lacks_old_turns=True,
+            ),
+            verdicts=[],
+            code=ExitCode.OK,
+        )
     )
     assert made["telemetry"] == {
         "emitted": 192,
@@ -225,18 +223,6 @@ def test_lost_and_spooled_turns_are_reported() -> None:
         "lacks_old_turns": True,
     }
     Draft202012Validator(schema()).validate(made)
-
-
-def test_the_reason_explains_the_code_that_is_given(whole) -> None:
-    assert (whole["exit_code"], whole["exit_reason"]) == (6, "“The caller hears an answer in time” undecided")
-    fault = summary_object(
-        run=material.run_info(),
-        summary=material.summary(),
-        verdicts=[],
-        exit_code=ExitCode.FAULT,
-        verdict=material.VERDICT,
-    )
-    assert (fault["exit_code"], fault["exit_reason"]) == (1, "fault")
 
 
 def test_every_documented_exit_code_is_in_the_schema() -> None:
@@ -265,13 +251,7 @@ def test_the_schema_notices(spoil, whole, validator) -> None:
 def test_values_that_cannot_be_are_named_by_cause(validator) -> None:
     values = (ContradictedValue("service", "endpointing", "longer_than_span", 3),)
     summary = replace(material.summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
-    found = summary_object(
-        run=material.run_info(),
-        summary=summary,
-        verdicts=[],
-        exit_code=ExitCode.OK,
-        verdict=material.VERDICT,
-    )
+    found = summary_object(material.report(run=material.run_info(), whole=summary, verdicts=[], code=ExitCode.OK))
     validator.validate(found)
     assert found["contradicted_values"] == [
         {"source": "service", "metric": "endpointing", "cause": "longer_than_span", "turns": 3}

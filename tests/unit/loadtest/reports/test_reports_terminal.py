@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from loadtest.reports import figures
+from loadtest.reports import tables
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import ProcessShare, RunProfile, SpoolInfo
-from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
 from telemetry.model.bounds import MeasuredWithin
 from telemetry.objectives.slo import default_objectives, not_judged
@@ -43,22 +42,8 @@ def shown(view: RenderableType, width: int = 120, color: bool = False) -> str:
 
 
 def final(run=None, summary=None, verdicts=None, width: int = 120, color: bool = False, objectives=()) -> str:
-    run = run or material.run_info()
-    summary = summary or material.summary()
     verdicts = [material.verdict(True)] if verdicts is None else verdicts
-    run_outcome = run_outcome_for(run=run, summary=summary, verdicts=verdicts)
-    return shown(
-        final_view(
-            run=run,
-            summary=summary,
-            verdicts=verdicts,
-            run_outcome=run_outcome,
-            verdict=material.VERDICT,
-            objectives=objectives,
-        ),
-        width,
-        color,
-    )
+    return shown(final_view(material.report(run, summary, verdicts, objectives=objectives)), width, color)
 
 
 def words(text: str) -> str:
@@ -246,8 +231,8 @@ def test_values_that_cannot_be_and_late_spans_are_reported_where_there_were_any(
 
 def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:
     text = final()
-    assert row(text, "control") == ["control", "91", "612 ms", "812 ms", "33.3 %", "0 %"]
-    assert row(text, "streaming") == ["streaming", "91", "487 ms", "687 ms", "33.3 %", "0 %"]
+    assert row(text, "control") == ["control", "91", "612 ms", "812 ms", "too few", "33.3 %", "0 %"]
+    assert row(text, "streaming") == ["streaming", "91", "487 ms", "687 ms", "too few", "33.3 %", "0 %"]
     assert "Cohorts" not in final(summary=material.summary(cohorts=(material.cohort("control", 1),)))
 
 
@@ -441,7 +426,7 @@ def test_a_percentile_of_the_answered_is_never_shown_as_that_of_all() -> None:
     assert "Voice to voice" in text
     assert "800 ms*" in text
     assert "140 of 181" in text
-    assert figures.ANSWERED_NOTE in text
+    assert tables.ANSWERED_NOTE in text
     assert "41 of 181 turns went unanswered" in text
     assert "*" not in final(summary=_with_unanswered(180, 0))
 

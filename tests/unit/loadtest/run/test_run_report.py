@@ -244,9 +244,9 @@ def test_a_run_that_is_over_for_its_own_command_loses_what_did_not_end_at_once(t
     store = _store(tmp_path / "s", _span("1", 0.0, "start"))
     with StoreReader(store) as reader:
         asked = judged_run(reader, "run-1", default_objectives(), asked={"users": 4, "processes": 2})
-        assert (asked.info.users, len(asked.info.lost), asked.info.is_under_way) == (4, 2, False)
+        assert (asked.run.users, len(asked.run.lost), asked.run.is_under_way) == (4, 2, False)
         nobody = judged_run(reader, "run-9", default_objectives(), asked={"users": 4, "target": "ws://x"})
-        assert (nobody.info.users, nobody.info.target, nobody.summary.turns.total) == (4, "ws://x", 0)
+        assert (nobody.run.users, nobody.run.target, nobody.summary.turns.total) == (4, "ws://x", 0)
 
 
 def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dashboard import descriptions
 from docs_build.pages import PAGES
-from loadtest.reports import evidence
+from loadtest.reports import rows
 from loadtest.reports import summary as json_summary
 from telemetry.export import instrumentation
 from telemetry.model import generator_health
@@ -49,7 +49,7 @@ NEW = HealthFigure(
 def added(monkeypatch: pytest.MonkeyPatch) -> HealthFigure:
     """The table with one row more, as every module that reads it sees it."""
     summary, gauges = (*SUMMARY_FIGURES, NEW), {**GAUGES, "timer_slip_worst_ns": NEW}
-    for module in (generator_health, json_summary, evidence, descriptions, generator_query):
+    for module in (generator_health, json_summary, rows, descriptions, generator_query):
         monkeypatch.setattr(module, "SUMMARY_FIGURES", summary)
     for module in (generator_health, instrumentation, generator_query):
         monkeypatch.setattr(module, "GAUGES", gauges)
@@ -94,16 +94,10 @@ def test_a_new_row_is_a_gauge_a_figure_of_the_store_a_json_key_and_a_place_on_te
     found = store_with(tmp_path, {"voice.generator.timer_slip_worst_ns": 2e6, gauge_metric("cpu_ratio"): 0.5})
     assert (found[added.name], found["cpu_ratio_worst"], found.processes) == (2_000_000, 0.5, 1)
     whole = replace(material.summary(), generator=found)
-    made_json = json_summary.summary_object(
-        run=material.run_info(),
-        summary=whole,
-        verdicts=[],
-        exit_code=json_summary.ExitCode.OK,
-        verdict=material.VERDICT,
-    )
+    made_json = json_summary.summary_object(material.report(run=material.run_info(), whole=whole, verdicts=[]))
     assert made_json["generator"]["timer_slip_worst_s"] == 0.002
     assert "timer_slip_worst_s" in json_summary.schema()["properties"]["generator"]["required"]
-    assert "timer slip ≤ 2.0 ms" in dict(evidence.evidence_rows(material.run_info(), whole))["process"]
+    assert "timer slip ≤ 2.0 ms" in dict(rows.evidence_rows(material.run_info(), whole))["process"]
     assert "timer slip ≤ 2.0 ms" in descriptions.describe_generator(found, "its process")
 
 

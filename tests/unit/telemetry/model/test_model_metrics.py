@@ -8,8 +8,6 @@ from rich.console import Console
 
 from dashboard.components import figures
 from docs_build.pages import PAGES
-from loadtest.exit_codes import ExitCode
-from loadtest.reports.run_outcome import RunOutcome
 from loadtest.reports.summary import COHORT_METRICS, summary_object
 from loadtest.reports.terminal import final_view
 from telemetry.model import formatting, semconv
@@ -53,19 +51,9 @@ def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says(
         metrics={name: material.stats(name, 180, p50=1.0, p95=1.0, p99=1.0, max=1.0) for name in METRIC_NAMES}
     )
     out = StringIO()
-    Console(file=out, width=160).print(
-        final_view(
-            run=material.run_info(),
-            summary=summary,
-            verdicts=[],
-            run_outcome=RunOutcome(ExitCode.OK, ""),
-            verdict=material.VERDICT,
-        )
-    )
+    Console(file=out, width=160).print(final_view(material.report(whole=summary)))
     page, reference = figures.stages(summary, ()), PAGES["reference/metrics.md"]()
-    whole = summary_object(
-        run=material.run_info(), summary=summary, verdicts=[], exit_code=ExitCode.OK, verdict=material.VERDICT
-    )
+    whole = summary_object(material.report(whole=summary))
     for name, metric in DEFINITIONS.items():
         in_terminal = bool({"terminal", "terminal-always"} & set(metric.views))
         assert (f"\n{metric.label}  " in out.getvalue()) is in_terminal, name
