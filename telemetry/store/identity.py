@@ -96,9 +96,7 @@ def _flat(column: _Column) -> _Column:
 
 
 def _kinds(points: ArrowTable) -> _Column:
-    """The kinds of points, empty for numbers: those that a former version stored have none."""
-    if _KIND not in points.schema.names:
-        return pa.array([b""] * points.num_rows, pa.binary())
+    """The kinds of points, empty for numbers."""
     kinds = _binary(points.column(_KIND))
     numbers = _compute.is_in(kinds, pa.array([kind.encode() for kind in NUMBER_KINDS], pa.binary()))
     return _compute.if_else(numbers, pa.scalar(b"", pa.binary()), kinds)

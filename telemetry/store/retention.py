@@ -93,10 +93,9 @@ class Retention:
     def _oldest(self) -> Table:
         """The table that holds the row that was stored first."""
         with self._writer.database.snapshot() as cursor:
-            first: list[tuple[int, Table]] = [
-                (commit, table) for table in TABLES if (commit := _first_commit(cursor, table)) is not None
-            ]
-        return min(first)[1] if first else "turns"
+            first = " UNION ALL ".join(f"(SELECT commit_number, '{table}' FROM {table} LIMIT 1)" for table in TABLES)
+            found = cursor.execute(first).fetchall()
+        return min(found)[1] if found else "turns"
 
     def _remove(self, table: Table, before_unix_ns: int | None, rows: int) -> int:
         """Remove about so many rows of a table in whole commits, those stored first; only such as were stored before a
@@ -142,8 +141,3 @@ def _sum_up(cursor: duckdb.DuckDBPyConnection, table: Table) -> None:
     )
     cursor.execute(f"DELETE FROM removed WHERE of_table = '{table}'")
     cursor.execute("INSERT INTO removed SELECT * FROM summed")
-
-
-def _first_commit(cursor: duckdb.DuckDBPyConnection, table: Table) -> int | None:
-    found: Any = cursor.execute(f"SELECT commit_number FROM {table} LIMIT 1").fetchone()
-    return None if found is None else int(found[0])

@@ -4,9 +4,9 @@ causes, impossible values."""
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
-from typing import Final
+from typing import Any, Final
 
 from telemetry.model.metrics import CONNECT
 from telemetry.model.services import service_day
@@ -25,7 +25,7 @@ from telemetry.store.answers import (
     WerByCondition,
 )
 from telemetry.store.connection import Row, StoreConnection, rows
-from telemetry.store.questions.filters import ANY, Condition, grouped, judged, turns_of, valid, viewed
+from telemetry.store.questions.filters import ANY, VALID, Condition, grouped, is_steady, judged, turns_of, valid, viewed
 
 MOST_CAUSES: Final = 20
 MOST_REMARKS: Final = 10
@@ -48,26 +48,57 @@ BEHAVIOR: Final = {
 }
 
 
-def behavior(connection: StoreConnection, f: Filter) -> Behavior:
-    """Return how callers behaved: counts over the valid client turns."""
-    where = judged(f) & valid(f)
-    columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in BEHAVIOR.items())
-    (row,) = rows(connection, f"SELECT {columns} FROM turns WHERE {where.sql}", where.values)
-    return Behavior(**row)
+NAMED_EVENTS: Final = 8
+_START, _END = "speech_start_uncertainty_ns", "speech_end_uncertainty_ns"
+# How well it is known where the callers' speech began and ended, of the turns of a FILTER.
+_SPEECH_BOUNDS: Final = {
+    "turns": "count(*) {}",
+    "turns_unknown": f"count(*) {{}} - count({_START} + {_END}) {{}}",
+    "start_median_ns": f"quantile_cont({_START}, 0.5) {{}}",
+    "start_worst_ns": f"max({_START}) {{}}",
+    "end_median_ns": f"quantile_cont({_END}, 0.5) {{}}",
+    "end_worst_ns": f"max({_END}) {{}}",
+}
+# Over all turns, those of ramps and silent ones too: they are no figures of the service or of a stage.
+_BESIDE: Final = {
+    "unknown": "coalesce(sum(unknown_events), 0)::BIGINT",
+    "duplicates": "coalesce(sum(duplicate_events), 0)::BIGINT",
+    "turns_with_service_latency": "count(*) FILTER (service_latency_reports > 0)",
+    "unknown_names": f"list_sort(list_distinct(flatten(list(unknown_event_names) FILTER (unknown_events > 0))))"
+    f"[:{NAMED_EVENTS}]",
+}
+_RETRIES: Final = {
+    "asked": "count(retry_after_ns)",
+    "asked_worst_ns": "max(retry_after_ns)",
+    "waits": "count(retry_wait_ns)",
+    "waited_ns": "coalesce(sum(retry_wait_ns), 0)::BIGINT",
+}
 
 
-def speech_bounds(connection: StoreConnection, f: Filter) -> SpeechBoundErrors:
-    """Return how well it is known where the callers' speech began and ended."""
-    where = judged(f) & valid(f) & Condition("speech_end_perf_ns IS NOT NULL")
-    start, end = "speech_start_uncertainty_ns", "speech_end_uncertainty_ns"
-    statement = f"""
-        SELECT count(*) AS turns, count(*) FILTER (WHERE {start} IS NULL OR {end} IS NULL) AS turns_unknown,
-               quantile_cont({start}, 0.5) AS start_median_ns, max({start}) AS start_worst_ns,
-               quantile_cont({end}, 0.5) AS end_median_ns, max({end}) AS end_worst_ns
-        FROM turns WHERE {where.sql}
-        """
-    (row,) = rows(connection, statement, where.values)
-    return SpeechBoundErrors(**row)
+def counts_of_turns(connection: StoreConnection, f: Filter) -> tuple[Behavior, SpeechBoundErrors, Beside, Retries]:
+    """Return how callers behaved, and how well it is known where their speech began and ended, over the valid turns;
+    and over all turns what came beside answers, and how long callers were asked to wait before they called again."""
+    where, bounded = turns_of(f) & viewed(f), "FILTER (is_judged AND speech_end_perf_ns IS NOT NULL)"
+    columns = {
+        **{name: f"count(*) FILTER (is_judged AND ({condition}))" for name, condition in BEHAVIOR.items()},
+        **{name: sql.replace("{}", bounded) for name, sql in _SPEECH_BOUNDS.items()},
+        **_BESIDE,
+        **_RETRIES,
+    }
+    selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    judged_turns = f"(SELECT *, {VALID} AND {is_steady(f)} AS is_judged FROM turns WHERE {where.sql})"
+    (row,) = rows(connection, f"SELECT {selected} FROM {judged_turns}", where.values)
+    row["unknown_names"] = tuple(row["unknown_names"] or ())
+
+    def of(names: Iterable[str]) -> dict[str, Any]:
+        return {name: row[name] for name in names}
+
+    return (
+        Behavior(**of(BEHAVIOR)),
+        SpeechBoundErrors(**of(_SPEECH_BOUNDS)),
+        Beside(**of(_BESIDE)),
+        Retries(**of(_RETRIES)),
+    )
 
 
 # Why no objective is judged then.
@@ -130,28 +161,6 @@ def unreached_run(connection: StoreConnection, run_id: str, answered: int) -> st
 
 def _unreached(calls: CallCounts) -> str:
     return unreached_reason(calls.started, calls.target or "an unknown target", calls.connect_failure)
-
-
-NAMED_EVENTS: Final = 8
-
-
-def beside(connection: StoreConnection, f: Filter) -> Beside:
-    """Over all client turns, those of ramps and silent ones too: it is no figure of the service."""
-    where = turns_of(f) & viewed(f)
-    statement = f"""
-        SELECT coalesce(sum(unknown_events), 0)::BIGINT AS unknown,
-               coalesce(sum(duplicate_events), 0)::BIGINT AS duplicates,
-               count(*) FILTER (WHERE service_latency_reports > 0) AS turns_with_service_latency,
-               list_sort(list_distinct(flatten(list(unknown_event_names))))[:{NAMED_EVENTS}] AS unknown_names
-        FROM turns WHERE {where.sql}
-        """
-    (row,) = rows(connection, statement, list(where.values))
-    return Beside(
-        unknown=row["unknown"],
-        duplicates=row["duplicates"],
-        turns_with_service_latency=row["turns_with_service_latency"],
-        unknown_names=tuple(row["unknown_names"] or ()),
-    )
 
 
 def contradictions(connection: StoreConnection, f: Filter) -> Contradictions:
@@ -264,15 +273,3 @@ def remarks(connection: StoreConnection, f: Filter) -> tuple[RemarkCount, ...]:
         FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY turns DESC, remark LIMIT {MOST_REMARKS}
         """
     return tuple(RemarkCount(**row) for row in rows(connection, statement, list(where.values)))
-
-
-def retries(connection: StoreConnection, f: Filter) -> Retries:
-    """Over all client turns: waits are no figure of a stage."""
-    where = turns_of(f) & viewed(f)
-    statement = f"""
-        SELECT count(retry_after_ns) AS asked, max(retry_after_ns) AS asked_worst_ns, count(retry_wait_ns) AS waits,
-               coalesce(sum(retry_wait_ns), 0)::BIGINT AS waited_ns
-        FROM turns WHERE {where.sql}
-        """
-    (row,) = rows(connection, statement, list(where.values))
-    return Retries(**row)

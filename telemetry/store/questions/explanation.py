@@ -94,7 +94,7 @@ def explained(connection: StoreConnection, asked: ExplanationQuestion, searched:
         {name: Dimension(*coded(found[f"d_{name}"])) for name in DIMENSIONS},
     )
     picked = int(np.count_nonzero(is_selected))
-    return Explanation(picked, is_selected.size - picked, tuple(ranked), turns.is_sample)
+    return Explanation(picked, is_selected.size - picked, tuple(ranked), turns.one_in > 1)
 
 
 def _selected(selection: TurnSelection) -> Condition:
@@ -118,11 +118,6 @@ class DrawnTurns:
 
     where: Condition
     one_in: int
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether they are not all."""
-        return self.one_in > 1
 
 
 def drawn_turns(connection: StoreConnection, f: Filter) -> DrawnTurns:

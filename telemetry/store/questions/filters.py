@@ -69,14 +69,11 @@ def valid(f: Filter) -> Condition:
 
 def turns_of(f: Filter) -> Condition:
     """The turns a filter means, of either source."""
-    parts: list[str] = ["true"]
-    values: list[Any] = []
+    found = _within("started_unix_ns", f)
     for column in ("run_id", *FILTERED):
-        wanted = getattr(f, column)
-        if wanted is not None:
-            parts.append(f"{column} = ?")
-            values.append(wanted)
-    return Condition(" AND ".join(parts), tuple(values)) & _within("started_unix_ns", f)
+        if (wanted := getattr(f, column)) is not None:
+            found &= Condition(f"{column} = ?", (wanted,))
+    return found
 
 
 def points_of(f: Filter) -> Condition:
@@ -89,11 +86,6 @@ def farthest_from_0(column: str) -> str:
     """The value of a column that is farthest from 0, with its sign; of two as far, the positive one, so that the same
     store gives the same answer each time."""
     return f"CASE WHEN max({column}) >= -min({column}) THEN max({column}) ELSE min({column}) END"
-
-
-def is_by_turn(f: Filter) -> bool:
-    """Return whether the filter asks for something that only turns carry."""
-    return f.phase is not None or asks_beyond_phases(f)
 
 
 def asks_beyond_phases(f: Filter) -> bool:
@@ -118,10 +110,14 @@ def metric_column(metric: str) -> str:
     return "list_max(llm_chunk_gaps_ns)" if metric == ITL else METRICS[metric].column
 
 
+def is_steady(f: Filter) -> str:
+    """Return whether figures are taken over a turn of a filter: of no ramp, unless the filter names its phase."""
+    return "true" if f.phase is not None else f"phase_kind IS DISTINCT FROM '{RAMP}'"
+
+
 def judged(f: Filter) -> Condition:
     """The turns over which figures are taken: none of a ramp, unless the filter asks for it by its name."""
-    steady = Condition("true") if f.phase is not None else Condition("phase_kind IS DISTINCT FROM ?", (RAMP,))
-    return turns_of(f) & steady
+    return turns_of(f) & Condition(is_steady(f))
 
 
 def grouped(f: Filter) -> Condition:
@@ -135,9 +131,14 @@ _OFFERED: Final = (*fields_for("choice"), "target")
 
 def dimension_values(connection: StoreConnection, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
     """The values that occur among the client turns, sorted, by dimension."""
+    return values_of(connection, f, _OFFERED)
+
+
+def values_of(connection: StoreConnection, f: Filter, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The values of columns that occur among the client turns, sorted, by column."""
     where = turns_of(f) & viewed(f)
     lists = ", ".join(
-        f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in _OFFERED
+        f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in names
     )
     (row,) = rows(connection, f"SELECT {lists} FROM turns WHERE {where.sql}", where.values)
     return {name: tuple(found or ()) for name, found in row.items()}

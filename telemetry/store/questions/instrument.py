@@ -47,15 +47,6 @@ _WORKER: Final = f"{semconv.RUN_PREFIX}worker"
 _ASKED: Final = f"{semconv.RUN_PREFIX}processes"
 
 
-@dataclass(frozen=True, slots=True)
-class TurnsOfProcess:
-    """The number of client turns of a process, and the end of the last one."""
-
-    process_id: str
-    turns: int
-    last_unix_ns: int
-
-
 def processes_of_run(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
     """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first."""
     return processes(connection, run_id, run_spans(connection))
@@ -68,7 +59,7 @@ def processes(connection: StoreConnection, run_id: str, declared: Iterable[RunSp
 
 
 def processes_of_runs(
-    connection: StoreConnection, emitted: Mapping[str, Sequence[TurnsOfProcess]], declared: Iterable[RunSpan]
+    connection: StoreConnection, emitted: Mapping[str, Sequence[Row]], declared: Iterable[RunSpan]
 ) -> dict[str, list[ProcessInfo]]:
     """The processes of several runs, as `processes` gives those of one; by run, `emitted` is what is known of the
     turns, and `declared` what the runs of the store declared."""
@@ -87,8 +78,8 @@ def processes_of_runs(
             run.names[process_id] = str(span.attributes.get(_WORKER) or "")
     for run_id, of_run in emitted.items():
         for of in of_run:
-            runs[run_id].turns[of.process_id] = of.turns
-            runs[run_id].heard(of.process_id, of.last_unix_ns)
+            runs[run_id].turns[of["process_id"]] = of["turns"]
+            runs[run_id].heard(of["process_id"], of["last"])
     for row in _gauge(connection, emitted, "calls_in_flight", "max(unix_ns) AS last, arg_max(value, unix_ns) AS value"):
         run = runs[row["run_id"]]
         run.calls[row["process_id"]] = (round(row["value"]), row["last"])
@@ -153,15 +144,16 @@ def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
     return found
 
 
-def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[TurnsOfProcess]]:
-    """Return how many client turns each process emitted, by run, of the runs that meet a condition."""
+def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[Row]]:
+    """How many client turns each process emitted, and the end of the last one, by run, of the runs that meet a
+    condition."""
     statement = f"""
         SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
         WHERE source = 'client' AND process_id <> '' AND {run.sql} GROUP BY run_id, process_id
         """
-    found: defaultdict[str, list[TurnsOfProcess]] = defaultdict(list)
+    found: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows(connection, statement, list(run.values)):
-        found[row["run_id"]].append(TurnsOfProcess(row["process_id"], row["turns"], row["last"]))
+        found[row["run_id"]].append(row)
     return found
 
 
@@ -335,17 +327,9 @@ class LossOfProcess:
     missing: int
 
 
-def telemetry_loss(connection: StoreConnection, f: Filter) -> TelemetryLoss:
-    """Missing turns of all processes: holes in the numbers that each gave them, and what it says it emitted and did not
-    arrive."""
-    return _total(loss_by_process(connection, f))
-
-
 def loss_by_process(connection: StoreConnection, f: Filter) -> tuple[LossOfProcess, ...]:
-    """As `telemetry_loss`, for each process by itself, in the order of their names.
-
-    Of the filter only the run narrows this, as numbers know no cohort.
-    """
+    """Missing turns of each process, in the order of their names: holes in the numbers that it gave them, and what it
+    says it emitted and did not arrive. Of the filter only the run narrows this, as numbers know no cohort."""
     run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
     return _losses([*_arrived(connection, run, ("process_id",)), *_reported(connection, run, ("process_id",))])
 
@@ -356,7 +340,7 @@ def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
     every, by = Condition("true"), ("run_id", "process_id")
     for row in (*_arrived(connection, every, by), *_reported(connection, every, by)):
         by_run[row["run_id"]].append(row)
-    return {run_id: _total(_losses(of_run)) for run_id, of_run in by_run.items()}
+    return {run_id: total_loss(_losses(of_run)) for run_id, of_run in by_run.items()}
 
 
 def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> TelemetryLoss:
@@ -440,7 +424,7 @@ def _losses(found: Sequence[Row]) -> tuple[LossOfProcess, ...]:
     )
 
 
-def _total(found: Sequence[LossOfProcess]) -> TelemetryLoss:
+def total_loss(found: Sequence[LossOfProcess]) -> TelemetryLoss:
     """The loss of all of some processes."""
     emitted = [each.emitted for each in found if each.emitted is not None]
     return TelemetryLoss(

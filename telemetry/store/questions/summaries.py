@@ -18,7 +18,7 @@ from telemetry.model import semconv
 from telemetry.model.bounds import BOUNDED, MeasuredWithin, finite
 from telemetry.model.generator_health import NOT_AS_RECORDED
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
-from telemetry.model.semconv import RAMP, UNANSWERED
+from telemetry.model.semconv import UNANSWERED
 from telemetry.model.services import service_day
 from telemetry.model.stats import enough
 from telemetry.store.answers import (
@@ -35,13 +35,10 @@ from telemetry.store.answers import (
 )
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.conversations import (
-    behavior,
-    beside,
     contradictions,
+    counts_of_turns,
     failures,
     remarks,
-    retries,
-    speech_bounds,
     unreached,
     wer_by_condition,
 )
@@ -50,6 +47,7 @@ from telemetry.store.questions.filters import (
     ASKED,
     UNREAD,
     Condition,
+    is_steady,
     judged,
     turns_of,
     valid,
@@ -58,10 +56,11 @@ from telemetry.store.questions.filters import (
 from telemetry.store.questions.instrument import (
     StartsOfPhase,
     generator,
+    loss_by_process,
     processes,
     run_limit,
     starts_by_phase,
-    telemetry_loss,
+    total_loss,
     total_starts,
 )
 from telemetry.store.questions.pairs import paired
@@ -89,8 +88,7 @@ _NAMED: Final = "outcome, fallback, route, cache_tier, cache_hit, coalesce(cut_b
 
 def _grouped_by(f: Filter) -> str:
     """The columns of a turn's groups; steady are the turns that figures are taken over."""
-    is_steady = "true" if f.phase is not None else f"phase_kind IS DISTINCT FROM '{RAMP}'"
-    return f"cohort, phase, phase_kind, {is_steady} AS is_steady, {ASKED} AS is_asked"
+    return f"cohort, phase, phase_kind, {is_steady(f)} AS is_steady, {ASKED} AS is_asked"
 
 
 def _values_of(metric: Metric) -> Values:
@@ -141,6 +139,7 @@ def summed_up(
     figures = _figures(connection, f, cohorts, [*named], is_many=is_many)
     reasons, withheld = _invalid_reasons(connection, f), _withheld_reasons(connection, f)
     pairs = paired(connection, f, is_many=is_many)
+    behavior, speech_bounds, beside, retries = counts_of_turns(connection, f)
 
     parts = {name: _cohort(name, figures.of_cohorts[name], steady, reasons, withheld) for name in (None, *cohorts)}
     overall = parts.pop(None)
@@ -153,19 +152,19 @@ def summed_up(
         routes=_routes(steady),
         cohorts=tuple(parts.values()),
         client_service_delta=pairs.delta,
-        loss=telemetry_loss(connection, f),
+        loss=total_loss(loss_by_process(connection, f)),
         generator=generator(connection, f),
         newest_unix_ns=max((row["newest_unix_ns"] for row in steady), default=None),
         wer_by_condition=wer_by_condition(connection, f),
-        behavior=behavior(connection, f),
-        beside=beside(connection, f),
+        behavior=behavior,
+        beside=beside,
         contradictions=contradictions(connection, f),
         lacks_old_turns=bool(cut_runs) if f.run_id is None else f.run_id in cut_runs,
         phases=_phases(named, figures.of_phases, reasons, starts),
-        speech_bounds=speech_bounds(connection, f),
+        speech_bounds=speech_bounds,
         failures=failures(connection, f),
         remarks=remarks(connection, f),
-        retries=retries(connection, f),
+        retries=retries,
         starts=total_starts(starts),
         limit=run_limit(connection, f.run_id, known, declared),
         heard_unix_ns=last_heard(known),

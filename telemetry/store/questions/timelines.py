@@ -23,7 +23,7 @@ from telemetry.store.questions.filters import (
     ASKED,
     Condition,
     ManyBuckets,
-    is_by_turn,
+    asks_beyond_phases,
     judged,
     metric_column,
     points_of,
@@ -128,7 +128,7 @@ def timeline(
 def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> dict[int, int]:
     """By bucket, what the generator reported: the mean of each process over the bucket, added up. Unknown where it
     reported nothing, and where the filter asks for what only turns carry."""
-    if is_by_turn(f):
+    if f.phase is not None or asks_beyond_phases(f):
         return {}
     where = points_of(f)
     found = rows(

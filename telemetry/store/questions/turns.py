@@ -16,7 +16,7 @@ from telemetry.model.waterfall import Waterfall, waterfall
 from telemetry.store.answers import Filter
 from telemetry.store.connection import BadQuestionError, Row, StoreConnection, rows, rows_of_trace
 from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explained
-from telemetry.store.questions.filters import TURN_COLUMNS, Condition, Natural, grouped, metric_column, turns_of, viewed
+from telemetry.store.questions.filters import TURN_COLUMNS, Condition, Natural, grouped, metric_column, values_of
 from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, Window, open_view
 from telemetry.store.questions.pairs import both_sides
 from telemetry.store.questions.runs import runs
@@ -248,7 +248,7 @@ def turns_page(connection: StoreConnection, asked: TurnsQuestion = _TURNS) -> Tu
         turns=_listed(connection, where, column, asked.order, (asked.page_size, page * asked.page_size)),
         page=page,
         pages=pages,
-        values={name: tuple(found) for name, found in _values(connection, f).items()},
+        values=values_of(connection, Filter(run_id=f.run_id), ("model", "outcome")),
         words=words,
         explanation=_explained(connection, asked, head, searched),
     )
@@ -321,20 +321,6 @@ def _listed(
     for row in found:
         row["value_ns"] = None if row["value_ns"] is None else int(row["value_ns"])
     return tuple(ListedTurn(**row) for row in found)
-
-
-def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:
-    """The models and outcomes that occur among the turns of the run."""
-    where = turns_of(Filter(run_id=f.run_id)) & viewed(f)
-    (row,) = rows(
-        connection,
-        f"""
-        SELECT list_sort(array_agg(DISTINCT model) FILTER (WHERE model IS NOT NULL)) AS model,
-               list_sort(array_agg(DISTINCT outcome)) AS outcome FROM turns WHERE {where.sql}
-        """,
-        list(where.values),
-    )
-    return {name: list(found or ()) for name, found in row.items()}
 
 
 # A call has up to a thousand turns of ours; a service may report more.
