@@ -16,9 +16,6 @@ import duckdb
 from telemetry.model.errors import StoreError
 from telemetry.store.schema import ArrowTable, Table
 
-# The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
-SIDES_APART_NS: Final = 3600 * 1_000_000_000
-
 # Percentiles are exact while a view has no more turns, unless a reader is told otherwise.
 EXACT_TURNS: Final = 500_000
 

@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import duckdb
-import pyarrow as pa
 
 from telemetry.model.errors import StoreError
 from telemetry.store.private_files import FILE_MODE, make_folder
-from telemetry.store.schema import SCHEMAS, STORED_COLUMNS, TABLES, without_rows
+from telemetry.store.schema import TABLES, WHOLE_SCHEMAS, without_rows
 
 DATABASE_NAME: Final = "store.duckdb"
 LOG_NAME: Final = DATABASE_NAME + ".wal"
 OWNER_NAME: Final = "owner.json"
 SPILL_FOLDER: Final = "spill"
 # Counts with each change of what a row or a table means: a database of another format is refused, never guessed at.
-FORMAT: Final = 1
+FORMAT: Final = 2
 # Questions share the machine with what is measured.
 THREADS: Final = 2
 MEMORY_LIMIT: Final = "1GB"
@@ -302,8 +301,7 @@ def _make_tables(database: Database) -> None:
         cursor.execute("BEGIN TRANSACTION")
         cursor.execute(_ROLLOUT_ROWS)
         for table in TABLES:
-            empty = without_rows(pa.schema([*SCHEMAS[table], *STORED_COLUMNS]))
-            cursor.register("empty_table", empty)
+            cursor.register("empty_table", without_rows(WHOLE_SCHEMAS[table]))
             cursor.execute(f"CREATE TABLE {table} AS SELECT * FROM empty_table")
             cursor.unregister("empty_table")
         cursor.execute("CREATE TABLE store_state (format INTEGER, commits BIGINT)")

@@ -8,8 +8,8 @@ from typing import Final
 
 SHARED: Final = frozenset(
     {
-        *("abs", "avg", "ceil", "coalesce", "count", "greatest", "grouping", "lower", "max", "min", "range", "right"),
-        *("round", "row_number", "sum", "upper"),
+        *("abs", "avg", "ceil", "coalesce", "count", "greatest", "grouping", "lower", "max", "min", "range"),
+        *("round", "row_number", "sum"),
     }
 )
 CLICKHOUSE: Final = {
@@ -23,7 +23,6 @@ CLICKHOUSE: Final = {
     "chr": "char({})",
     "concat_ws": "concatWithSeparator({})",
     "contains": "position({}) > 0",
-    "ends_with": "endsWith({})",
     "flatten": "arrayFlatten({})",
     "hash": "cityHash64({})",  # which draws other calls, as many of them
     "lag": "lagInFrame({})",
@@ -40,7 +39,6 @@ CLICKHOUSE: Final = {
     "nullif": "nullIf({})",
     "quantile_cont": "quantilesExactInclusive({1})({0})",  # which interpolates between values, as `quantile_cont` does
     "regexp_extract": "regexpExtract({})",
-    "replace": "replaceAll({})",
     "starts_with": "startsWith({})",
     "string_agg": "arrayStringConcat(groupArray({0}), {1})",
     "unnest": "arrayJoin({})",

@@ -90,6 +90,15 @@ DERIVED_METRICS: Final[tuple[Metric, ...]] = tuple(m for m in METRICS.values() i
 _COMPUTED: Final = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS or m in BOUNDED)
 SIDES: Final[tuple[Side, Side]] = ("lower", "upper")
 ENDED_COLUMN: Final = "ended_unix_ns"
+# The stages into which the wait of a turn is divided by its moments, by the columns of their lengths.
+STAGES: Final = {each: f"{each}_stage_ns" for each in ("endpointing", "asr", "llm", "tts")}
+# What a turn's row has of the other side's turn (telemetry.store.pairing), and its stages. All are numbers, names are
+# digests: a commit that changes texts where they are may fail (DuckDB 2.0.0).
+PAIRED_COLUMNS: Final = (
+    *("heard_call", "other_run", "other_turn"),
+    *("other_started_unix_ns", "other_voice_to_voice_ns", "other_speech_end_audio_ns"),
+    *STAGES.values(),
+)
 # What the store adds to each row: when it was stored by the owner's clock, and with which commit.
 STORED_COLUMNS: Final = (("stored_unix_ns", pa.int64()), ("commit_number", pa.int64()))
 
@@ -149,6 +158,12 @@ SCHEMAS: Final[dict[Table, Any]] = {
             *POINT_COLUMNS.items(),
         ]
     ),
+}
+
+# The tables as they are made: what is given of a row, and what the store adds to it.
+WHOLE_SCHEMAS: Final[dict[Table, Any]] = {
+    table: pa.schema([*schema, *((name, pa.int64()) for name in PAIRED_COLUMNS if table == "turns"), *STORED_COLUMNS])
+    for table, schema in SCHEMAS.items()
 }
 
 

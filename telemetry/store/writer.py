@@ -23,11 +23,12 @@ from telemetry.model.turns import Turn
 from telemetry.store import identity
 from telemetry.store.database import CHECKPOINT_BYTES, LOG_NAME, Database, first_line, number, owned
 from telemetry.store.identity import RecentIdentities
+from telemetry.store.pairing import TurnSides
 from telemetry.store.schema import (
     SCHEMAS,
-    STORED_COLUMNS,
     TABLES,
     TIME_COLUMNS,
+    WHOLE_SCHEMAS,
     ArrowTable,
     Batch,
     Table,
@@ -88,9 +89,9 @@ class _Statements:
 
     def __post_init__(self) -> None:
         for table in TABLES:
-            same, whole = _SAME[table], pa.schema([*SCHEMAS[table], *STORED_COLUMNS])
+            same = _SAME[table]
             self._given[table] = _PreparedRows(without_rows(SCHEMAS[table]).select(same))
-            self._new[table] = _PreparedRows(without_rows(whole))
+            self._new[table] = _PreparedRows(without_rows(WHOLE_SCHEMAS[table]))
             self.cursor.register(f"given_{table}", self._given[table])
             self.cursor.register(f"new_{table}", self._new[table])
             columns = ", ".join(identity.KEY_COLUMNS[table])
@@ -143,7 +144,7 @@ class StoreWriter:
         self._keep_text = keep_text
         self._lock = self.database.writing
         self._cursor = self.database.cursor()
-        self._statements = _Statements(self._cursor)
+        self._statements, self._pairing = _Statements(self._cursor), TurnSides(self._cursor)
         self._recent: dict[Table, RecentIdentities] = {}
         self._commits = number(self._cursor, _LAST_COMMIT)
 
@@ -193,7 +194,7 @@ class StoreWriter:
             self._recent.clear()
             self.database.reopen()
             self._cursor = self.database.cursor()
-            self._statements = _Statements(self._cursor)
+            self._statements, self._pairing = _Statements(self._cursor), TurnSides(self._cursor)
             self._commits = number(self._cursor, _LAST_COMMIT)
 
     def _log_bytes(self) -> int:
@@ -224,7 +225,7 @@ class StoreWriter:
                 stored = sum(map(len, places.values()))
                 if stored:
                     for table, content in new.items():
-                        self._insert(table, content)
+                        self._insert(table, self._pairing.paired(content) if table == "turns" else content)
                     self._count_commit()
             for table in TABLES:
                 self._recent[table].add(rows[table][place] for place in places[table])
@@ -235,7 +236,8 @@ class StoreWriter:
         and return those that are durable now. None stands for no turn. What takes a place was stored when the other
         was, and is left out where that is not stored any more. Raises StoreError when it could not be written."""
         with self._lock, self._transaction():
-            stored = self._remove_turns([before for before, _ in changes if before is not None])
+            removed = [before for before, _ in changes if before is not None]
+            stored = self._remove_turns(removed)
             now_ns = self._unix_ns()
             placed = [
                 (turn, now_ns if before is None else stored.get((before.trace_id, before.span_id)))
@@ -248,7 +250,8 @@ class StoreWriter:
                 fresh = table_without_text("turns", fresh)
             places = self._new_places("turns", fresh, self._identified("turns", fresh))
             moments = pa.array([kept[place][1] for place in places], pa.int64())
-            self._insert("turns", _taken(fresh, places), moments)
+            calls = [(each.source, each.trace_id, each.call_id, each.started_unix_ns) for each in removed]
+            self._insert("turns", self._pairing.paired(_taken(fresh, places), calls), moments)
             self._recent.pop("turns", None)
             self._count_commit()
         return [kept[place][0] for place in places]

@@ -147,16 +147,12 @@ def sampled_turns(
     connection: StoreConnection,
     values: Iterable[Values],
     where: Condition,
-    table: str = "turns",
-    *,
-    call: str = CALL,
     more: str = "",
 ) -> ArrowTable:
-    """Values of the turns of the sampled calls, which are `of_call`, and `more` columns of them. `call` tells apart the
-    calls in the table; the values of its statement come first among those of the condition."""
+    """Values of the turns of the sampled calls, which are `of_call`, and `more` columns of them."""
     columns = ", ".join(f"({column})::DOUBLE AS {name}" for name, column in _columns_of(values).items())
     return connection.arrow(
-        f"SELECT {call} AS of_call, {more}{columns} FROM {table} WHERE ({where.sql}) AND {call} % {ONE_IN} = 0",
+        f"SELECT {CALL} AS of_call, {more}{columns} FROM turns WHERE ({where.sql}) AND {CALL} % {ONE_IN} = 0",
         where.values,
     )
 

@@ -138,7 +138,7 @@ def summed_up(
     is_many = may_estimate and most > connection.exact_turns
     figures = _figures(connection, f, cohorts, [*named], is_many=is_many)
     reasons, withheld = _invalid_reasons(connection, f), _withheld_reasons(connection, f)
-    pairs = paired(connection, f, is_many=is_many)
+    delta, budget = paired(connection, f, is_many=is_many)
     behavior, speech_bounds, beside, retries = counts_of_turns(connection, f)
 
     parts = {name: _cohort(name, figures.of_cohorts[name], steady, reasons, withheld) for name in (None, *cohorts)}
@@ -151,7 +151,7 @@ def summed_up(
         fallback=overall.fallback,
         routes=_routes(steady),
         cohorts=tuple(parts.values()),
-        client_service_delta=pairs.delta,
+        client_service_delta=delta,
         loss=total_loss(loss_by_process(connection, f)),
         generator=generator(connection, f),
         newest_unix_ns=max((row["newest_unix_ns"] for row in steady), default=None),
@@ -169,7 +169,7 @@ def summed_up(
         limit=run_limit(connection, f.run_id, known, declared),
         heard_unix_ns=last_heard(known),
     )
-    return replace(found, unreached=unreached(connection, found)), pairs.budget
+    return replace(found, unreached=unreached(connection, found)), budget
 
 
 def _cohort(

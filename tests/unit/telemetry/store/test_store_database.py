@@ -115,7 +115,7 @@ def test_a_store_of_an_earlier_version_is_refused_with_the_way_out(tmp_path: Pat
 def test_another_format_is_refused_with_the_way_out(tmp_path: Path, ask) -> None:
     with owned(tmp_path) as database:
         database.cursor().execute("UPDATE store_state SET format = 99")
-    with pytest.raises(StoreError, match=r"has format 99, this version reads 1; export it .*import it here"):
+    with pytest.raises(StoreError, match=r"has format 99, this version reads 2; export it .*import it here"):
         ask(tmp_path)
 
 

@@ -1,0 +1,240 @@
+"""Both sides of a turn in one row: what a service reported beside what its caller heard, joined when either is stored.
+
+A call of a service is a caller's where it continues the caller's trace, names it at the end of its own name, or has the
+name of exactly one call of callers of about that time. A response is known by its id within the call; where the wire
+shows none, by the turn's place in it. Of what is reported more than once the first counts.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from telemetry.model.semconv import RAMP
+from telemetry.store.database import number
+from telemetry.store.schema import PAIRED_COLUMNS, STAGES, ArrowTable
+
+# The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
+SIDES_APART_NS: Final = 3600 * 1_000_000_000
+# A service may put something before the trace of the caller's call, and dashes into it.
+_TRACE_DIGITS: Final = 32
+_POINTS: Final = tuple(
+    f"{name}_perf_ns" for name in ("speech_end", "endpoint", "asr_final", "llm_first_token", "tts_first_chunk")
+)
+# What tells which turns are the same, and what is made of both sides.
+_READ: Final = (
+    *("source", "run_id", "trace_id", "span_id", "call_id", "response_id", "turn_index", "started_unix_ns"),
+    *("outcome", "phase_kind", "voice_to_voice_ns", "speech_end_audio_ns", *_POINTS),
+)
+_UPDATE: Final = f"""
+    UPDATE turns SET {", ".join(f"{name} = c.{name}" for name in PAIRED_COLUMNS)} FROM changed_sides c
+    WHERE turns.rowid = c.place
+    """
+_NAMED: Final = f"right(lower(replace(call_id, '-', '')), {_TRACE_DIGITS})"
+_SIDES: Final = f"""
+    SELECT rowid, {", ".join((*PAIRED_COLUMNS, *_READ))} FROM turns WHERE started_unix_ns BETWEEN $1 AND $2 AND (
+        trace_id IN (SELECT unnest($3)) OR call_id IN (SELECT unnest($3))
+        OR CASE WHEN source = 'service' THEN {_NAMED} END IN (SELECT unnest($3)))
+    """
+_NEWEST: Final = "SELECT coalesce(max(least(started_unix_ns, stored_unix_ns)), 0) FROM turns"
+# The calls of services, each with its first turn.
+_RECENT: Final = """
+    SELECT source, trace_id, call_id, min(started_unix_ns) FROM turns
+    WHERE source = 'service' AND started_unix_ns >= ? GROUP BY ALL
+    """
+# Names are recalled from the store where so many have come since.
+_MANY_NAMES: Final = 1_000_000
+_INT64: Final = range(-(2**63), 2**63)
+
+Call = tuple[str, str, str, int]  # the source of a turn, its trace, its call, and when it began
+_Row = dict[str, Any]
+
+
+class TurnSides:
+    """Joins the sides of turns in the transaction that stores them, by the cursor of that.
+
+    It knows the names of the calls of which services reported lately: most turns of callers have no other side, and
+    only what is about as old as the other side of the rest is read.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+        self._recall()
+
+    def paired(self, turns: ArrowTable, removed: Sequence[Call] = ()) -> ArrowTable:
+        """Turns that are about to be stored, with `PAIRED_COLUMNS`. The stored turns of the other side are changed, and
+        those of which the other side was removed."""
+        if not turns.num_rows and not removed:
+            return turns
+        columns = [turns.column(name).to_pylist() for name in _READ]
+        new: list[_Row] = [dict(zip(_READ, values, strict=True)) for values in zip(*columns, strict=True)]
+        calls: list[Call] = [(row["source"], row["trace_id"], row["call_id"], row["started_unix_ns"]) for row in new]
+        stored = self._other_sides(calls, removed)
+        changes: list[_Row] = []
+        for row, change in _joined(sorted([*stored, *new], key=lambda row: (row["started_unix_ns"], row["span_id"]))):
+            if "rowid" not in row:
+                row.update(change)
+            # Another side may be older than what was read: only where all was, a turn is found to have none any more.
+            elif removed or (
+                any(row[name] != value for name, value in change.items())
+                and (change["other_turn"] is not None or row["other_turn"] is None)
+            ):
+                changes.append({"place": row["rowid"], **change})
+        if changes:
+            fields = [(name, pa.int64()) for name in ("place", *PAIRED_COLUMNS)]
+            self._cursor.register("changed_sides", pa.Table.from_pylist(changes, schema=pa.schema(fields)))
+            self._cursor.execute(_UPDATE)
+        for name in PAIRED_COLUMNS:
+            turns = turns.append_column(name, pa.array([row[name] for row in new], pa.int64()))
+        return turns
+
+    def _other_sides(self, new: Sequence[Call], removed: Sequence[Call]) -> list[_Row]:
+        """The stored turns of the calls of these, as far as they may have another side."""
+        if len(self._since) > self._most_names:
+            self._recall()
+        self._remember(new)
+        calls, began = {*new, *removed}, [call[3] for call in (*new, *removed)]
+        first, last = min(began) - SIDES_APART_NS, max(began) + SIDES_APART_NS
+        if not removed and first >= self._known_since_ns and all(call[0] == "client" for call in new):
+            # The trace tells which call it is, whatever else has its name.
+            known = {call: call[1] if call[1] in self._since else call[2] for call in calls}
+            calls = {call for call, name in known.items() if name in self._since}
+            first = min([min(began), *(self._since[known[call]] for call in calls)])
+        names = {name for call in calls for name in _names(call)}
+        if not names:
+            return []
+        rows = self._read(names, first, last)
+        heard = {row[name] for row in rows if row["source"] == "client" for name in ("trace_id", "call_id")} - {""}
+        return self._read(names | heard, first, last) if heard - names else rows
+
+    def _read(self, names: set[str], first_unix_ns: int, last_unix_ns: int) -> list[_Row]:
+        found = self._cursor.execute(_SIDES, [first_unix_ns, last_unix_ns, [*names]]).fetchall()
+        return [dict(zip(("rowid", *PAIRED_COLUMNS, *_READ), row, strict=True)) for row in found]
+
+    def _recall(self) -> None:
+        self._known_since_ns = number(self._cursor, _NEWEST) - 2 * SIDES_APART_NS
+        self._since: dict[str, int] = {}
+        self._remember(self._cursor.execute(_RECENT, [self._known_since_ns]).fetchall())
+        self._most_names = _MANY_NAMES + 2 * len(self._since)
+
+    def _remember(self, calls: Iterable[Call]) -> None:
+        """Keep since when services report of the calls of these turns. By the name of a call turns are joined where no
+        other call has it: all of about that time are to be read."""
+        for call in calls:
+            if call[0] == "service":
+                for name in _names(call):
+                    is_trace = name in (call[1], _named_trace(call[2]))
+                    since = call[3] - (0 if is_trace else SIDES_APART_NS)
+                    self._since[name] = min(since, self._since.get(name, since))
+
+
+def _names(call: Call) -> set[str]:
+    """What a call may be known by to the other side."""
+    _, trace_id, call_id, _ = call
+    return {trace_id, call_id, _named_trace(call_id)} - {""}
+
+
+def _named_trace(call_id: str) -> str:
+    return call_id.replace("-", "").lower()[-_TRACE_DIGITS:]
+
+
+def digest(*names: str) -> int:
+    """Names as a number that a column can hold."""
+    return int.from_bytes(hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _joined(rows: Sequence[_Row]) -> Iterator[tuple[_Row, _Row]]:
+    """Each turn of some calls, given in the order of their beginning, with what its row is to hold."""
+    clients = [row for row in rows if row["source"] == "client"]
+    services = [row for row in rows if row["source"] == "service"]
+    runs = {row["trace_id"]: row["run_id"] for row in clients if row["trace_id"]}
+    traces = defaultdict[str, set[str]](set)
+    for row in clients:
+        if row["trace_id"] and row["call_id"]:
+            traces[row["call_id"]].add(row["trace_id"])
+    at_place = defaultdict[tuple[str | None, int], list[_Row]](list)
+    responses: dict[tuple[str | None, object], _Row] = {}
+    for row in services:
+        known = [name for name in (row["trace_id"], _named_trace(row["call_id"])) if name in runs]
+        alone = traces.get(row["call_id"], set[str]())
+        row["heard"] = known[0] if known else next(iter(alone)) if len(alone) == 1 else None
+        response = (row["heard"] or row["trace_id"], row["response_id"] or row["turn_index"])
+        row["first"] = id(responses.setdefault(response, row))
+        if row["heard"] and row["first"] == id(row):
+            at_place[row["heard"], row["turn_index"]].append(row)
+    heard_by: dict[int, _Row] = {}
+    for row in clients:
+        call = row["trace_id"] or None
+        service = responses.get((call, row["response_id"]))
+        if service is None:
+            others = at_place[call, row["turn_index"]]
+            service = next((each for each in others if not row["response_id"] or not each["response_id"]), None)
+        if service is not None:
+            heard_by.setdefault(id(service), row)
+        yield row, _of_client(row, service)
+    for row in services:
+        yield row, _of_service(row, heard_by.get(row["first"]), runs.get(row["heard"]))
+
+
+def _of_client(client: _Row, service: _Row | None) -> _Row:
+    heard = {"heard_call": digest(client["trace_id"]) if client["trace_id"] else None}
+    if service is None:
+        return _NO_OTHER | heard | _stages(client, client)
+    by_service, by_client = service["speech_end_audio_ns"], client["speech_end_audio_ns"]
+    later_ns = 0 if by_service is None or by_client is None else by_service - by_client
+    is_stated = service["voice_to_voice_ns"] is not None
+    return heard | _other(service) | (_stages(client, service, later_ns) if is_stated else _stages(client, client))
+
+
+def _of_service(service: _Row, client: _Row | None, heard_run: str | None) -> _Row:
+    """A turn that figures leave out has nothing with which to compare, and what is reported again no stages."""
+    is_first, found = service["first"] == id(service), dict(_NO_OTHER)
+    if service["heard"] is not None and heard_run is not None:
+        found |= {"heard_call": digest(service["heard"]), "other_run": digest(heard_run)}
+    if client is not None:
+        found |= _other(client)
+        if not is_first or client["outcome"] == "invalid" or client["phase_kind"] == RAMP:
+            found["other_voice_to_voice_ns"] = None
+    return found | (_stages(service, service) if is_first else dict.fromkeys(STAGES.values()))
+
+
+_NO_OTHER: Final[_Row] = dict.fromkeys(PAIRED_COLUMNS)
+
+
+def _other(turn: _Row) -> _Row:
+    return {
+        "other_run": digest(turn["run_id"]),
+        "other_turn": digest(turn["trace_id"], turn["span_id"]),
+        "other_started_unix_ns": turn["started_unix_ns"],
+        "other_voice_to_voice_ns": turn["voice_to_voice_ns"],
+        "other_speech_end_audio_ns": turn["speech_end_audio_ns"],
+    }
+
+
+def _stages(turn: _Row, points: _Row, later_ns: int = 0) -> _Row:
+    """The stages into which the wait of a turn is divided, from the moments that one side states, by whose account its
+    speech ended so much later. Unknown where moments lie further apart than a column can say.
+
+    A transcript that came after the first token was not on the way to it: there the model's stage begins at the
+    endpoint.
+    """
+    lengths: dict[str, int | None] = dict.fromkeys(STAGES)
+    if turn["outcome"] != "invalid" and (turn["voice_to_voice_ns"] or 0) > 0:
+        speech_end, endpoint, final, token, chunk = (points[name] for name in _POINTS)
+        spoken = None if speech_end is None else speech_end - later_ns
+        closed = speech_end if endpoint is None else endpoint
+        if None in (final, token, closed) or not closed <= final <= token:
+            final = None
+        closed = spoken if endpoint is None else endpoint
+        begins = {"endpointing": spoken, "asr": closed, "llm": closed if final is None else final, "tts": token}
+        ends = {"endpointing": endpoint, "asr": final, "llm": token, "tts": chunk}
+        for stage, end in ends.items():
+            begin = begins[stage]
+            if begin is not None and end is not None and end - begin in _INT64:
+                lengths[stage] = end - begin
+    return {STAGES[stage]: length for stage, length in lengths.items()}
