@@ -24,6 +24,7 @@ from telemetry.store import identity
 from telemetry.store.database import CHECKPOINT_BYTES, LOG_NAME, Database, first_line, number, owned
 from telemetry.store.identity import RecentIdentities
 from telemetry.store.pairing import TurnSides
+from telemetry.store.redaction import table_without_text
 from telemetry.store.schema import (
     SCHEMAS,
     TABLES,
@@ -37,7 +38,6 @@ from telemetry.store.schema import (
     turns_table,
     without_rows,
 )
-from telemetry.store.table_redaction import table_without_text
 
 _LAST_COMMIT: Final = "SELECT commits FROM store_state"
 _CHECKPOINT_ROOM_BYTES: Final = 16 << 20

@@ -17,7 +17,7 @@ from telemetry.model.personal_data import identifies_person, label_without_perso
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.sidecar.otlp.tables import DecodedTables
 from telemetry.sidecar.privacy import PrivacyRules, Redactor
-from telemetry.store.table_redaction import table_without_text
+from telemetry.store.redaction import table_without_text
 from tests.fixtures_sidecar import any_value, decode_traces, turns_request
 from tests.fixtures_turns import exchange, stage_spans
 

@@ -20,7 +20,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from telemetry.model.personal_data import pseudonym
 from telemetry.model.turn_spans import SpanEvent, SpanLink, SpanRow
-from telemetry.store.redaction import LABELS, framework_of, is_label, without_text
+from telemetry.store.redaction import LABELS, framework_of, is_label, table_without_text, without_text
 from telemetry.store.schema import (
     SCHEMAS,
     PointRow,
@@ -30,7 +30,6 @@ from telemetry.store.schema import (
     turn_from_row,
     turns_table,
 )
-from telemetry.store.table_redaction import table_without_text
 from tests.fixtures_turns import client_turn
 
 FRAMEWORKS: list[dict[str, Any]] = json.loads(

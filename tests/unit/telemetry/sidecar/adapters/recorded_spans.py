@@ -7,8 +7,8 @@ from pathlib import Path
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.json_requests import traces_from_json
+from telemetry.store.redaction import table_without_text
 from telemetry.store.schema import span_from_row
-from telemetry.store.table_redaction import table_without_text
 from tests.fixtures_sidecar import decode_traces
 from tests.unit.telemetry.sidecar.adapters.stored_turns import turns_of
 

@@ -4,8 +4,8 @@ import pytest
 
 from telemetry.model.metrics import METRICS, TIMESTAMPS
 from telemetry.sidecar.adapters.frameworks import Framework, frameworks, span_role
+from telemetry.store.redaction import table_without_text
 from telemetry.store.schema import span_from_row, spans_table
-from telemetry.store.table_redaction import table_without_text
 
 from .made_spans import span
 from .recorded_spans import FOLDER, recorded_files, recorded_spans
