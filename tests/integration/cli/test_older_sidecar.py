@@ -19,6 +19,7 @@ from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.wire import BadQuestionError, answer
 from tests.fixtures_turns import fill_store
 from tests.integration.commands import completed
+from tests.nightly import nightly_after
 from tests.run_folders import latency_run, run_folder
 
 Answered = tuple[int, bytes]
@@ -102,7 +103,7 @@ CASES = [
 HOW_TO_MEND = "upgrade voiceprobe there"
 
 
-@pytest.mark.parametrize(("unknown", "sentence"), CASES)
+@pytest.mark.parametrize(("unknown", "sentence"), nightly_after(1, CASES))
 def test_the_list_says_in_one_sentence_that_a_sidecar_is_of_an_older_version(
     tmp_path: Path,
     start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],

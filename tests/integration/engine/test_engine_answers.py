@@ -1,6 +1,7 @@
 """Real callers against an endpoint process that spreads its answers over responses, or does not end them."""
 
 import gevent
+import pytest
 
 from loadtest.engine.engine import Engine
 from loadtest.protocols import registry
@@ -9,6 +10,7 @@ from tests.integration.calling import Callers
 from tests.integration.quick_endpoint import quick_endpoint
 
 
+@pytest.mark.nightly
 def test_the_answer_is_found_in_whichever_response_it_comes() -> None:
     kinds = ("tool-call", "text", "superseded", "plain", "twice", "unclosed")
     with quick_endpoint(replies=",".join(kinds)) as endpoint:

@@ -18,6 +18,7 @@ from loadtest.llm.client import LlmClient, run
 from loadtest.llm.target import LlmTarget
 from tests.integration.certificates import authority
 from tests.integration.llm.declared_server import Plan, refusal, whole
+from tests.nightly import nightly_after
 
 
 @pytest.fixture(scope="module")
@@ -72,19 +73,22 @@ def test_one_connection_is_used_again_and_as_many_are_open_as_streams_run(target
 
 @pytest.mark.parametrize(
     ("fault", "kind"),
-    [
-        ("no_key", "unauthorized"),
-        ("unknown_model", "unknown_model"),
-        ("rate_limited", "rate_limited"),
-        ("mid_error", "error_in_stream"),
-        ("empty_choices", "empty_choices"),
-        ("buffered", "buffered"),
-        ("whole", "not_a_stream"),
-        ("cut_off", "cut_off"),
-        ("silent", "no_answer"),
-        ("no_token", "no_answer"),
-        ("never_ended", "never_ended"),
-    ],
+    nightly_after(
+        3,
+        [
+            ("no_key", "unauthorized"),
+            ("unknown_model", "unknown_model"),
+            ("rate_limited", "rate_limited"),
+            ("mid_error", "error_in_stream"),
+            ("empty_choices", "empty_choices"),
+            ("buffered", "buffered"),
+            ("whole", "not_a_stream"),
+            ("cut_off", "cut_off"),
+            ("silent", "no_answer"),
+            ("no_token", "no_answer"),
+            ("never_ended", "never_ended"),
+        ],
+    ),
 )
 def test_each_fault_is_named_and_the_next_answer_is_whole(target: LlmTarget, fault: str, kind: str) -> None:
     broken, whole = asked(
@@ -117,6 +121,7 @@ def test_a_wall_clock_that_is_set_moves_no_stamp(target: LlmTarget, hours: int) 
     assert all(before_ns + 5_000_000 <= moment <= after_ns for moment in moments)
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_not_there_is_named(target: LlmTarget) -> None:
     away = LlmTarget("http://127.0.0.1:1", "small", key=None)
     nowhere = LlmTarget("http://no-such-host.invalid", "small", key=None)

@@ -175,6 +175,7 @@ def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> 
     assert (code, "missing.yaml" in output) == (2, True)
 
 
+@pytest.mark.nightly
 def test_a_second_sidecar_on_the_same_store_is_refused(running: Running) -> None:
     code, output = _refused(running.store, "--http-port", "0", "--grpc-port", "0")
     assert (code, f"the store is in use by process {running.sidecar.process.pid}" in output) == (2, True)
