@@ -237,3 +237,9 @@ def test_reasons_cache_and_fallbacks_are_counted() -> None:
     assert found.total("voice_turns_total") == 6
     assert found.total("voice_turns_total", outcome="invalid") == 3
     assert found.total("voice_turn_voice_to_voice_seconds_count") == 3
+
+
+def test_what_the_wire_withholds_is_not_counted() -> None:
+    turn = client_turn(0, asr_final_perf_ns=3_100_000_000, llm_first_token_perf_ns=3_200_000_000)
+    withheld = msgspec.structs.replace(turn, withheld_metrics=("llm_ttft",), withheld_reasons=("why",))
+    assert observed([turn, withheld]).total("voice_turn_llm_ttft_seconds_count") == 1
