@@ -278,8 +278,11 @@ def _lhotse(tree: SourceTree, settings: Settings) -> Found:
             yield Fault(f"{where}: is not a recording with an id; write one per line.")
         known[name] = recording
     for where, row in (row for file in cuts or _lhotse_rows(tree, "supervisions") for row in _rows(tree, file)):
+        if row is None:
+            yield Line(where, None)
+            continue
         try:
-            yield _cut_line(where, row or {}) if cuts else _supervision_line(where, row or {}, known)
+            yield _cut_line(where, row) if cuts else _supervision_line(where, row, known)
         except CorpusError as error:
             yield Fault(f"{where}: {error}")
 

@@ -191,7 +191,7 @@ COMMAND = RECORDING | {"sources": [{"type": "command", "channels": [0], "source"
           "list.csv:5: start_s is 'soon'; it must be", "list.csv:6: ''", "text.wav: is not audio in a supported")),
         ("cuts.jsonl", json_lines(CUT | {"recording": COMMAND}, {"id": "x"}, 5),
          ("cuts.jsonl:1: its recording has the type 'command'", "cuts.jsonl:2: has no recording of its own",
-          "cuts.jsonl:3: has no recording of its own")),
+          "cuts.jsonl:3: is not a JSON object")),
         ("metadata.jsonl", json_lines({"file_name": "a.wav"}, {"file_name": "gone.wav"}, {"text": "y"}, 5),
          ("metadata.jsonl:2: gone.wav: is missing", "metadata.jsonl:3: ''", "metadata.jsonl:4: is not a JSON object")),
         ("list.jsonl", json_lines({"audio_filepath": "a.wav", "text": "half \ud83d"}), ("list.jsonl:1: is not",)),
