@@ -1,6 +1,6 @@
 """One scripted conversation, held with each framework: the same turns, stages, interruptions and fallbacks come out.
 
-What is expected is the script of the recorders (tests/integration/peers/record_spans_*.py), not what the code makes of
+What is expected is the script of the recorders (integration/recorders/record_spans_*.py), not what the code makes of
 their spans.
 """
 
