@@ -118,12 +118,12 @@ def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> Iter
                 name,
             )
             continue
-        said = [text for middle_s, text in transcript if begins_s - slack_s <= middle_s <= ends_s + slack_s]
+        texts = [text for middle_s, text in transcript if begins_s - slack_s <= middle_s <= ends_s + slack_s]
         yield Item(
             name=f"{name}-{position + 1:03d}",
             audio=audio,
             shown=shown,
-            text=" ".join(said) or None,
+            text=" ".join(texts) or None,
             start_s=start_s,
             end_s=end_s,
             channel=caller,
