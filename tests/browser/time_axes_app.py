@@ -1,6 +1,7 @@
 """A page of Streamlit with charts over time, each a few seconds later than the one before, and of many lengths, from
 seconds to hours: run by its test."""
 
+from dataclasses import replace
 from datetime import UTC
 from typing import Final
 
@@ -22,7 +23,8 @@ LAG: Final = "loop_lag_worst_ns"
 
 
 def drawn_lags(starts: tuple[int, ...]) -> None:
-    draw(gauge_lines(GAUGES[LAG], GaugeSeries(LAG, WIDTH_NS, starts, {"a": (1e6,) * len(starts)}, 1), UTC))
+    picture = gauge_lines(GAUGES[LAG], GaugeSeries(LAG, WIDTH_NS, starts, {"a": (1e6,) * len(starts)}, 1), UTC)
+    draw(replace(picture, table=replace(picture.table, caption=f"lags from {starts[0]} to {starts[-1]}")))
 
 
 if st.query_params.get("of") == "moments":
