@@ -292,7 +292,7 @@ def _cut_line(where: str, cut: Mapping[str, Any]) -> Line:
         raise CorpusError("has no recording of its own (mixed and padded cuts are not imported); save it as one.")
     supervisions = [cast("dict[str, Any]", row) for row in _list(cut.get("supervisions")) if isinstance(row, dict)]
     words = {key: string(row, key) for row in supervisions[:1] for key in ("speaker", "language")}
-    text = " ".join(words for row in supervisions if (words := string(row, "text")))
+    text = " ".join(filter(None, (string(row, "text") for row in supervisions)))
     return _part_of(where, cut["recording"], cut, words | {"text": text})
 
 
