@@ -121,7 +121,8 @@ class PacedSocket:
         self, pacer: "Pacer", index: int, phase: int, broke: Callable[[OSError], None], head: FrameHead | None
     ) -> None:
         self._head, self._is_numbering = head, False
-        self._pacer, self.index, self._phase, self._broke = pacer, index, phase, broke
+        self._pacer, self.index, self._phase = pacer, index, phase
+        self._broke: Callable[[OSError], None] | None = broke
         self._cells = pacer.cells[index * pacer.loop.COLUMNS : (index + 1) * pacer.loop.COLUMNS]
         self._messages: list[bytes] = []  # that may wait, and tables that may be sent from: the row has addresses
         self._tables: list[_Table] = []
@@ -193,7 +194,8 @@ class PacedSocket:
         try:
             self.raise_broken()
         except OSError as error:
-            self._broke(error)
+            if self._broke is not None:
+                self._broke(error)
 
     # Audio.
 
@@ -320,6 +322,7 @@ class PacedSocket:
         """Give the place back. Nothing is written to the descriptor once this has returned. Idempotent."""
         if self.is_open:
             self.is_open = False
+            self._broke = None  # its owner holds this socket: neither would be freed at once
             self._pacer.release(self, self._phase)
 
 
