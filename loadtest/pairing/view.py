@@ -125,7 +125,8 @@ def _is_fallback(turn: dict[str, Any]) -> bool | None:
     return turn["fallback"] not in (None, "none")
 
 
-def _ratio(part: int, whole: int) -> float | None:
+def ratio(part: int, whole: int) -> float | None:
+    """A share; None of nothing."""
     return part / whole if whole else None
 
 
@@ -154,14 +155,14 @@ def variant_object(found: PairedRun, place: int) -> dict[str, Any]:
         "word_error_rate": found.word_error_rate(place),
         "unanswered": part,
         "turns": whole,
-        "whole_answers": _ratio(*found.share(place, is_whole)),
+        "whole_answers": ratio(*found.share(place, is_whole)),
         "answer_words": answer_words(found, place),
-        "audible_gaps": _ratio(*found.share(place, has_gap)),
-        "cache_hits": _ratio(*found.share(place, _is_hit)),
+        "audible_gaps": ratio(*found.share(place, has_gap)),
+        "cache_hits": ratio(*found.share(place, _is_hit)),
         "cache_hits_by_tier": found.hits_by_tier(place),
-        "fallbacks": _ratio(*found.share(place, _is_fallback)),
+        "fallbacks": ratio(*found.share(place, _is_fallback)),
         "routes": {
-            route: _ratio(
+            route: ratio(
                 *found.share(place, lambda turn, route=route: None if turn["route"] is None else turn["route"] == route)
             )
             for route in ("local", "cloud", "rule", "cache")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.pairing.differences import QUANTILES
-from loadtest.pairing.view import interval_text, mean_text
+from loadtest.pairing.view import interval_text, mean_text, ratio
 from loadtest.reports.html.elements import document, section
 from loadtest.reports.html.elements import table as html_table
 from telemetry.model import formatting
@@ -76,7 +76,7 @@ def in_addition(row: Mapping[str, Any]) -> list[str]:
     """Return what a technique changes besides latency, as far as it is known: quality, cost and work."""
     off, on = row["comparison"]["variants"]
     unanswered, stale = (
-        [_share(each[part], each[whole]) for each in both]
+        [ratio(each[part], each[whole]) for each in both]
         for both, part, whole in (((off, on), "unanswered", "turns"), (row["stale_answers"], "stale", "hits"))
     )
     prices, memory = row["usd_per_1000_answers"], row["memory_bytes"]
@@ -106,10 +106,6 @@ def _tiers(shares: Mapping[str, float]) -> str:
 
 def _dollars(usd: float) -> str:
     return f"${usd:.2f}"
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def _changed(words: str, off: Any, on: Any, shown: Callable[[Any], str]) -> str | None:
