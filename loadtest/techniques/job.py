@@ -79,6 +79,7 @@ def _described(technique: Technique, missing: str | None) -> dict[str, Any]:
         "technique": technique.name,
         "title": technique.title,
         "flags": {"off": list(technique.off), "on": list(technique.on)},
+        "callers": {**technique.spoken, "few_utterances": technique.few_utterances},
         "real": technique.real,
         "declared": technique.declared,
         "missing": missing,
@@ -113,13 +114,13 @@ def exit_code(rows: list[dict[str, Any]], interrupted: bool) -> ExitCode:
 
 
 def _kept(file: Path, technique: Technique) -> dict[str, Any] | None:
-    """The row of an earlier call with the same flags."""
+    """The row of an earlier call that was measured in the same way."""
     try:
         row: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    flags = {"off": list(technique.off), "on": list(technique.on)}
-    return row if isinstance(row, dict) and row.get("flags") == flags else None
+    described = _described(technique, None)
+    return row if isinstance(row, dict) and described.items() <= row.items() else None
 
 
 def _measure(

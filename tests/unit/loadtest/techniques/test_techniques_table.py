@@ -1,6 +1,8 @@
 """The techniques are options that the assistant has, and their table shows what was measured and what was not."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,8 +17,8 @@ from loadtest.pairing.differences import FEWEST_UTTERANCES
 from loadtest.pairing.job import PairedRun, PairOfTurns
 from loadtest.targets.assistant.config import AssistantConfig, build_config
 from loadtest.targets.assistant.engines import variant_configs
+from loadtest.techniques import job
 from loadtest.techniques.catalog import COMMON, TECHNIQUES, named
-from loadtest.techniques.job import exit_code
 from loadtest.techniques.labels import labeled_lists, stale_answers
 from loadtest.techniques.view import in_addition, techniques_page, techniques_view
 from telemetry.rollout.plan_document import parse_plan
@@ -106,6 +108,40 @@ def row(name: str, difference_ms: tuple[float, float, float] | None, **of_on: An
 MISSING = {"technique": "big", "title": "A big model", "missing": "not here", "sentence": "big: not here."}
 
 
+class MeasuredAgainError(Exception):
+    """A row is not taken from an earlier call."""
+
+
+@pytest.mark.parametrize("other", [{}, {"callers": {"few_utterances": 10}}, {"flags": {"off": [], "on": []}}])
+def test_a_row_is_kept_only_if_it_was_measured_in_the_same_way(
+    other: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*asked: Any) -> None:
+        raise MeasuredAgainError
+
+    monkeypatch.setattr(job, "_measure", measure)
+    technique = declared_technique(150)
+    run = SimpleNamespace(request=SimpleNamespace(out=tmp_path))
+    request = job.TechniquesRequest(cast("Any", run), (technique,), 0.5, 20.0, 20, SCRIPTED)
+    described = {
+        "technique": technique.name,
+        "title": technique.title,
+        "flags": {"off": list(technique.off), "on": list(technique.on)},
+        "callers": {"few_utterances": None},
+        "real": technique.real,
+        "declared": technique.declared,
+        "missing": None,
+        "sentence": "It is faster.",
+    }
+    (tmp_path / technique.name).mkdir()
+    (tmp_path / technique.name / "row.json").write_text(json.dumps(described | other))
+    if other:
+        with pytest.raises(MeasuredAgainError):
+            job.techniques(request, Console(quiet=True))
+    else:
+        assert job.techniques(request, Console(quiet=True)) == ([described], False)
+
+
 def test_view_shows_intervals_as_lines_and_missing_figures_as_too_few() -> None:
     console = Console(width=80, record=True)
     console.print(techniques_view([row("quick-one", (-200, -300, -100)), row("short-one", None), MISSING]))
@@ -172,10 +208,10 @@ def test_page_has_a_line_for_each_row_and_says_what_is_missing() -> None:
 
 
 def test_an_undecided_row_decides_the_exit_code() -> None:
-    assert exit_code([row("a", (-2, -3, -1))], interrupted=False) == ExitCode.OK
-    assert exit_code([row("a", None)], interrupted=False) == ExitCode.UNDECIDED
-    assert exit_code([MISSING], interrupted=False) == ExitCode.OK
-    assert exit_code([], interrupted=True) == ExitCode.INTERRUPTED
+    assert job.exit_code([row("a", (-2, -3, -1))], interrupted=False) == ExitCode.OK
+    assert job.exit_code([row("a", None)], interrupted=False) == ExitCode.UNDECIDED
+    assert job.exit_code([MISSING], interrupted=False) == ExitCode.OK
+    assert job.exit_code([], interrupted=True) == ExitCode.INTERRUPTED
 
 
 def test_all_faults_of_the_command_are_reported_together(capsys: pytest.CaptureFixture[str]) -> None:
