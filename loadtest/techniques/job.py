@@ -3,7 +3,6 @@
 A finished row is a file in the folder; the same folder given again resumes with the rows that are missing.
 """
 
-import contextlib
 import json
 import shutil
 import socket
@@ -86,7 +85,7 @@ def _described(technique: Technique, missing: str | None) -> dict[str, Any]:
     }
 
 
-def row_object(technique: Technique, found: PairedRun, memory_bytes: Sequence[int]) -> dict[str, Any]:
+def row_object(technique: Technique, found: PairedRun, memory_bytes: Sequence[int | None]) -> dict[str, Any]:
     """A row as JSON: the technique, what was real, the paired comparison, the memory of both assistants, and what the
     labeled lists say of it."""
     comparison = paired_object(found)
@@ -125,7 +124,7 @@ def _kept(file: Path, technique: Technique) -> dict[str, Any] | None:
 
 def _measure(
     request: TechniquesRequest, technique: Technique, folder: Path, console: Console
-) -> tuple[PairedRun, list[int]]:
+) -> tuple[PairedRun, list[int | None]]:
     with ExitStack() as stack:
         redis = _redis(folder, stack) if technique.needs_redis else ""
         started = [
@@ -150,18 +149,18 @@ def _measure(
             most_pairs=request.most_pairs,
             hears_out=False,
         )
-        return pair(paired, console), [_memory_bytes(child.process.pid) for child in started]
+        return pair(paired, console), [memory_of(child.process.pid) for child in started]
 
 
-def _memory_bytes(pid: int) -> int:
-    """The memory of a process and of all that it started; what several of them share is counted once (Linux: PSS)."""
-    total = 0
-    with contextlib.suppress(psutil.Error):
+def memory_of(pid: int) -> int | None:
+    """The memory of a process and of all that it started; what several of them share is counted once (Linux: PSS).
+    None where one of them cannot be read."""
+    try:
         assistant = psutil.Process(pid)
-        for process in (assistant, *assistant.children(recursive=True)):
-            found = process.memory_full_info()
-            total += getattr(found, "pss", found.uss)
-    return total
+        found = [each.memory_full_info() for each in (assistant, *assistant.children(recursive=True))]
+    except psutil.Error:
+        return None
+    return sum(getattr(each, "pss", each.uss) for each in found)
 
 
 def _assistant(flags: tuple[str, ...], logs: Path, name: str, stack: ExitStack) -> processes.Child:

@@ -90,7 +90,7 @@ def in_addition(row: Mapping[str, Any]) -> list[str]:
         ("answered here", off["routes"]["local"], on["routes"]["local"], formatting.percent),
         ("1,000 answers of the cloud", prices["off"], prices["on"], _dollars),
     ]
-    if abs(memory[1] - memory[0]) > _MEMORY_DIFFERS * memory[0]:
+    if None not in memory and abs(memory[1] - memory[0]) > _MEMORY_DIFFERS * memory[0]:
         changes.append(("memory", memory[0], memory[1], _megabytes))
     labels = [] if row["labels"] is None else [row["labels"]["sentence"]]
     return [text for change in changes if (text := _changed(*change)) is not None] + labels

@@ -1,6 +1,8 @@
 """The techniques are options that the assistant has, and their table shows what was measured and what was not."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -183,7 +185,22 @@ def test_changes_besides_latency_are_listed_and_what_stays_is_left_out() -> None
         "memory 800 MB → 640 MB",
         "2 of 24 wrong",
     ]
-    assert in_addition(row("same", None)) == []
+    same = row("same", None)
+    assert in_addition(same) == []
+    same["memory_bytes"] = [None, 640_000_000]
+    assert in_addition(same) == []
+
+
+def test_memory_is_that_of_a_process_and_its_children_and_unknown_of_one_that_is_gone() -> None:
+    holds = "import sys; held = bytearray(b'x') * 60_000_000; print(flush=True); sys.stdin.read()"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holds!r}])"
+    with subprocess.Popen([sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 60_000_000 < (job.memory_of(process.pid) or 0) < 160_000_000
+        process.stdin.close()
+    assert job.memory_of(process.pid) is None
 
 
 def test_answers_of_a_cache_are_stale_by_the_lifetime_of_their_utterance() -> None:
