@@ -37,12 +37,12 @@ class ReplyNames:
         "_before_audio",
         "_broken_into",
         "_count",
+        "_last_perf_ns",
         "_over",
         "_playout",
         "_silence_ns",
         "_spoke",
         "current",
-        "last_perf_ns",
     )
 
     def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
@@ -51,7 +51,7 @@ class ReplyNames:
         self._count = 0
         self.current: str | None = None
         self._spoke = False  # audio of the current reply has come
-        self.last_perf_ns = 0  # when its last piece came
+        self._last_perf_ns = 0  # when its last piece came
         self._asked_perf_ns: int | None = None
         self._broken_into: str | None = None  # the reply that the closing of the caller's interruption has ended
         self._before_audio: list[tuple[VoiceEvent, int]] = []  # texts since the question, of a reply that may begin
@@ -88,13 +88,8 @@ class ReplyNames:
         """The name of the current reply, if a piece of audio that arrives now is more of it; then it counts as such."""
         if self.current is None or not self._spoke or self._is_over(arrival_perf_ns):
             return None
-        self.last_perf_ns = arrival_perf_ns
+        self._last_perf_ns = arrival_perf_ns
         return self.current
-
-    @property
-    def may_end_by_question(self) -> bool:
-        """Whether nothing of the current reply has come since the end of the question, which may end it."""
-        return self._asked_perf_ns is not None and self.last_perf_ns < self._asked_perf_ns
 
     def named(self, event: VoiceEvent, arrival_perf_ns: int, *, caller_broke_in: bool) -> VoiceEvent:
         """The event as it is, or with a name for the reply that it is a part of."""
@@ -112,7 +107,7 @@ class ReplyNames:
             self.current, self._spoke, self._broken_into = f"{UNNAMED}{self._count}", False, None
         name = self.current
         self._spoke = self._spoke or event.kind is EventKind.AUDIO
-        self.last_perf_ns = arrival_perf_ns
+        self._last_perf_ns = arrival_perf_ns
         if event.kind is EventKind.RESPONSE_DONE:
             self.current = None
         return replace(event, response_id=name)
@@ -147,7 +142,7 @@ class ReplyNames:
         """Return whether the current reply had ended before a piece that arrives now."""
         if self._silence_ns is None:
             return False
-        last, asked = self.last_perf_ns, self._asked_perf_ns
+        last, asked = self._last_perf_ns, self._asked_perf_ns
         plays_until = max(last, self._playout.playing_until_perf_ns)
         if self._spoke and arrival_perf_ns - plays_until >= self._silence_ns:
             return True
