@@ -1,4 +1,4 @@
-"""What wires make of the messages that arrive: read once by a table of types, counted once, put together to replies.
+"""The messages that arrive on a wire: read once by a table of types, counted once, put together to replies.
 
 A message of JSON is read by `JsonMessages`. `ReplyUnderWay` is the reply of a wire that names none. Pure.
 """

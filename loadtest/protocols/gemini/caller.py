@@ -66,7 +66,7 @@ class GeminiCaller(LiveSession):
         return (setup_message(self._options, self._settings, enterprise=self._enterprise),)
 
     def awaited(self) -> str | None:
-        """Return the message that accepts the"""
+        """Return the message that accepts the setup."""
         return "setupComplete in answer to setup"
 
     def audio_message(self, pcm: Pcm16) -> bytes:

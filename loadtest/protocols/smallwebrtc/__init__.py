@@ -1,1 +1,1 @@
-"""The wire of Pipecat's SmallWebRTC: `signaling` opens it, `caller` speaks RTVI over its data channel."""
+"""The wire of Pipecat's SmallWebRTC: `caller` opens it by HTTP, and speaks RTVI over its data channel."""
