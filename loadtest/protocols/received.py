@@ -25,7 +25,7 @@ class JsonMessages:
     # collector breaks.
     handlers: ClassVar[Mapping[str, Handler]] = {}
     unused: ClassVar[frozenset[str]] = frozenset()  # types that no caller needs
-    type_key: ClassVar[str] = "type"
+    type_key: str = "type"
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""

@@ -36,18 +36,15 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
-from loadtest.protocols.foreign import message_type
 from loadtest.protocols.http_items import HttpAnswer
 from loadtest.protocols.json_fields import (
     Json,
-    MalformedError,
     excerpt,
     optional_text,
-    parse_object,
     required_base64,
     required_object,
 )
-from loadtest.protocols.received import malformed
+from loadtest.protocols.received import JsonMessages
 from loadtest.protocols.telephony.webhook import WEBHOOKS
 from loadtest.protocols.telephony.wires import (
     EXOTEL,
@@ -192,12 +189,13 @@ WHY: Final = "a telephone call carries audio only: the agent's stages cannot be 
 NOT_OBSERVABLE: Final[Mapping[str, str]] = dict.fromkeys(("endpointing", *OF_PARTIALS, *OF_TRANSCRIPTS, *OF_TEXT), WHY)
 
 
-class TelephonyCaller(CallerProtocol):
+class TelephonyCaller(JsonMessages, CallerProtocol):
     """One telephone call."""
 
     def __init__(self, wire: TelephonyWire, options: CallerOptions) -> None:
         """Raises UsageError, with one line for each fault of the settings."""
         self._wire = wire
+        self.type_key = wire.type_key
         self._options = options
         self._settings = settings = telephony_settings(options, wire)
         self._format = settings.format_of(wire)
@@ -319,19 +317,15 @@ class TelephonyCaller(CallerProtocol):
             if not message.startswith(b"{"):
                 sentence = f"a binary message of {len(message)} bytes: {self._wire.provider} takes text only"
                 return [violation("binary", sentence, "stray_binary")]
-        raw_type = ""
-        try:
-            fields = parse_object(message)
-            raw_type = message_type(fields, self._wire.type_key, message)
-            return self._request(raw_type, fields)
-        except MalformedError as error:
-            return malformed(raw_type, error)
+        return super().receive(message)
 
     def _declared(self, media: Json) -> AudioFormat:
         """Return the format of the agent's audio. Raises MalformedError if a message states what is not played."""
         return self._format if self._wire.declared_format is None else self._wire.declared_format(media)
 
-    def _request(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+    def handle(self, raw_type: str, fields: Json, message: Message) -> list[VoiceEvent]:
+        """Return the events of a request of this type. May raise MalformedError."""
+        del message
         wire = self._wire
         request = wire.requests.get(raw_type)
         if request is None:
@@ -348,7 +342,7 @@ class TelephonyCaller(CallerProtocol):
             return self._mark(raw_type, wire.mark_name(fields))
         if request == "clear":
             return self._clear(raw_type)
-        return [VoiceEvent(EventKind.OTHER, raw_type)]
+        return []
 
     def _audio(self, raw_type: str, data: bytes, declared: AudioFormat) -> list[VoiceEvent]:
         events: list[VoiceEvent] = []
