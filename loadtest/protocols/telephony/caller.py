@@ -47,12 +47,8 @@ from loadtest.protocols.json_fields import (
 from loadtest.protocols.received import JsonMessages
 from loadtest.protocols.telephony.webhook import WEBHOOKS
 from loadtest.protocols.telephony.wires import (
-    EXOTEL,
     PAYLOAD_END,
-    PLIVO,
-    TELNYX,
-    TWILIO,
-    VONAGE,
+    WIRES,
     StreamedCall,
     TelephonyWire,
     encoded,
@@ -63,6 +59,7 @@ from loadtest.protocols.telephony.wires import Message as WireMessage
 from loadtest.protocols.wire_settings import (
     OF_PARTIALS,
     OF_TEXT,
+    OF_THE_AGENT,
     OF_TRANSCRIPTS,
     WireSettings,
     read_settings,
@@ -71,8 +68,6 @@ from loadtest.protocols.wire_settings import (
 
 _E164: Final = re.compile(r"\+[1-9][0-9]{1,14}")
 _DIGITS: Final = re.compile(r"[0-9*#A-D]+")
-# What a telephone call cannot choose, by the names of the neutral options.
-_NO_PLACE: Final = ("model", "transcription_model", "voice", "instructions", "silence_duration_ms")
 TRACE_PARAMETER: Final = "traceparent"
 TRACE_BYTES: Final = 55
 
@@ -131,7 +126,7 @@ def telephony_settings(options: CallerOptions, wire: TelephonyWire) -> Telephony
     """Return the settings of a wire. Raises UsageError with one line for each fault."""
     faults = [
         f"{wire.name}: a telephone call cannot choose {name.replace('_', ' ')}: leave it out"
-        for name in _NO_PLACE
+        for name in OF_THE_AGENT
         if getattr(options, name) is not None
     ]
     if options.turn_control == "manual":
@@ -401,5 +396,5 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
 
 
 twilio, telnyx, plivo, exotel, vonage = (
-    partial(TelephonyCaller, wire) for wire in (TWILIO, TELNYX, PLIVO, EXOTEL, VONAGE)
+    partial(TelephonyCaller, WIRES[name]) for name in ("twilio", "telnyx", "plivo", "exotel", "vonage")
 )
