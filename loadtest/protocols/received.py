@@ -10,7 +10,7 @@ import orjson
 
 from loadtest.protocols.base import Content, EventKind, Message, VoiceEvent
 from loadtest.protocols.error_objects import violation
-from loadtest.protocols.failure import Failure
+from loadtest.protocols.failure import SECOND_NS, Failure
 from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import Json, MalformedError, as_object, parse_object
 
@@ -147,6 +147,16 @@ class RepeatDetector:
             self._not_unique.add(group)
             return False
         return True
+
+
+LONGEST_S: Final = 86_400.0  # of a latency that an endpoint reports
+
+
+def seconds_ns(value: object) -> int | None:
+    """Return a latency in ns; None for what is no positive number of seconds up to a day."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return round(value * SECOND_NS) if 0 < value <= LONGEST_S else None
 
 
 # The details objects of usage and the prefix of their counts.

@@ -36,7 +36,7 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import error_message, violation
-from loadtest.protocols.failure import Failure, code_of
+from loadtest.protocols.failure import SECOND_NS, Failure, code_of
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
@@ -47,7 +47,7 @@ from loadtest.protocols.json_fields import (
     optional_text,
     required_text,
 )
-from loadtest.protocols.received import Handler, JsonMessages, ReplyUnderWay
+from loadtest.protocols.received import LONGEST_S, Handler, JsonMessages, ReplyUnderWay
 from loadtest.protocols.wire_settings import (
     OF_PARTIALS,
     OF_TEXT,
@@ -324,8 +324,6 @@ class DeepgramReply(ReplyUnderWay):
 
 FRAME_MS: Final = 20
 PATH: Final = "/v1/agent/converse"
-SECOND_NS: Final = 1_000_000_000
-LONGEST_S: Final = 86_400.0
 AUDIO: Final = "audio"
 NOT_OBSERVABLE: Final = withheld(
     (("endpointing",), "this wire does not say when the service closed the caller's turn"),

@@ -8,7 +8,6 @@ the agent may ignore what it hears (echo cancellation that warms up, a backchann
 A latency of 0 counts as not measured: protobuf does not tell the two apart where a field is not declared optional.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
@@ -18,7 +17,7 @@ from loadtest.protocols.error_objects import error_message
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.livekit import messages
 from loadtest.protocols.livekit.messages import SPEAKING, THINKING
-from loadtest.protocols.received import CumulativePartials
+from loadtest.protocols.received import CumulativePartials, seconds_ns
 from loadtest.protocols.transports.protobuf import chosen
 from loadtest.protocols.wire_settings import WireSettings, checked_settings, faults_of_formats, faults_of_options
 
@@ -40,8 +39,6 @@ def livekit_settings(options: CallerOptions, wire: str, kind: type[S], carries_n
     return checked_settings(kind, options, wire, [*faults, *faults_of_formats(options, wire)])
 
 
-SECOND_NS: Final = 1_000_000_000
-LONGEST_S: Final = 86_400.0
 LATENCIES: Final = (
     "transcription_delay",
     "end_of_turn_delay",
@@ -59,11 +56,6 @@ _TOKENS: Final[Mapping[str, str]] = {
     "output_tokens": "output_tokens",
     "output_audio_tokens": "output_audio_tokens",
 }
-
-
-def seconds_ns(value: float) -> int | None:
-    """Return a latency in ns; None for what is no positive number of seconds up to a day."""
-    return round(value * SECOND_NS) if math.isfinite(value) and 0 < value <= LONGEST_S else None
 
 
 def latencies_ns(report: Any) -> dict[str, int]:

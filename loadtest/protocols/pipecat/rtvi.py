@@ -8,7 +8,6 @@ language model's output, and are ignored as well. Of `metrics`, values of 0 coun
 a session holds nothing else, and no latency is 0.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, Literal
@@ -33,6 +32,7 @@ from loadtest.protocols.received import (
     Handler,
     JsonMessages,
     ReplyUnderWay,
+    seconds_ns,
     text_pairs,
     unhandled,
 )
@@ -75,8 +75,6 @@ def eval_connect() -> str:
     return rtvi("client-message", EVAL_CONNECT, {"t": EVAL_CONNECT, "d": flags})
 
 
-SECOND_NS: Final = 1_000_000_000
-LONGEST_S: Final = 86_400.0
 # The lists of latencies, and within their entries the fields with seconds. An entry names its processor.
 _LATENCIES: Final[Mapping[str, Mapping[str, str]]] = {
     "ttfb": {"value": "ttfb"},
@@ -113,7 +111,7 @@ def latencies_ns(metrics: Json) -> dict[str, int]:
                 continue
             name = _INSTANCE.sub("", processor)[:MAX_NAME_CHARS]
             for field, latency in fields.items():
-                if (value_ns := _seconds_ns(entry.get(field))) is not None:
+                if (value_ns := seconds_ns(entry.get(field))) is not None:
                     key = f"{name}.{latency}"
                     found[key] = max(value_ns, found.get(key, 0))
     return found
@@ -135,7 +133,7 @@ def usage_of(metrics: Json) -> dict[str, int]:
         if _is_count(entry.get("value")) and entry["value"]:
             _add(counts, "tts_characters", entry["value"])
     for entry in _objects(metrics.get("stt_usage")):
-        heard_ns = _seconds_ns((as_object(entry.get("value")) or {}).get("audio_seconds"))
+        heard_ns = seconds_ns((as_object(entry.get("value")) or {}).get("audio_seconds"))
         if heard_ns is not None:
             _add(counts, "stt_audio_ms", round(heard_ns / 1e6))
     return counts
@@ -152,12 +150,6 @@ def _is_count(value: object) -> bool:
 def _add(counts: dict[str, int], name: str, value: object) -> None:
     if isinstance(value, int):
         counts[name] = counts.get(name, 0) + value
-
-
-def _seconds_ns(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return round(value * SECOND_NS) if 0 < value <= LONGEST_S else None
 
 
 INTERRUPTED: Final = "interrupted"

@@ -7,7 +7,8 @@ import pytest
 from livekit.protocol.agent_pb import agent_session as official
 
 from loadtest.protocols.livekit import messages
-from loadtest.protocols.livekit.session import UsageOfTurns, latencies_ns, seconds_ns
+from loadtest.protocols.livekit.session import UsageOfTurns, latencies_ns
+from loadtest.protocols.received import seconds_ns
 
 
 def usage(*models: dict[str, Any]) -> Any:
