@@ -49,23 +49,11 @@ class DeclaredFrames:
     """The frames of one call. What differs from call to call is in the head, which precedes the audio."""
 
     def __init__(self, spec: CallersAudio) -> None:
-        self._spec = spec
         self._format = AudioFormat(spec.encoding, spec.rate_hz)
-        self._counts = spec.frame != "binary" and bool(OF_FRAME & set(places(spec.frame)))
-        self._before, self._after = b"", b""
-        if spec.frame != "binary":
-            self._before, self._after = _around(spec.frame, {})
-        self.head = _counting_head(spec.frame, spec.frame_ms) if self._counts else None
-
-    @property
-    def is_text(self) -> bool:
-        """Whether frames are text messages."""
-        return self._spec.frame != "binary"
-
-    @property
-    def has_heads(self) -> bool:
-        """Whether frames count, so that each begins with a head of its own."""
-        return self._counts
+        self.is_text = spec.frame != "binary"
+        self._before, self._after = _around(spec.frame, {}) if self.is_text else (b"", b"")
+        counts = self.is_text and OF_FRAME & set(places(spec.frame))
+        self.head = _counting_head(spec.frame, spec.frame_ms) if counts else None
 
     def message(self, pcm: Pcm16) -> bytes:
         """Return what all callers share of a frame."""
@@ -73,7 +61,7 @@ class DeclaredFrames:
         if not self.is_text:
             return encoded
         rest = base64.b64encode(encoded) + self._after
-        return rest if self._counts else self._before + rest
+        return self._before + rest if self.head is None else rest
 
 
 def _around(frame: object, values: Mapping[str, Any]) -> tuple[bytes, bytes]:
@@ -124,7 +112,7 @@ class DeclaredCaller(CallerProtocol):
             input_rate_hz=spec.audio.rate_hz,
             frame_ms=spec.audio.frame_ms,
             not_observable=not_observable(spec),
-            audio_heads=self._frames.has_heads,
+            audio_heads=self._frames.head is not None,
             audio_is_text=self._frames.is_text,
             turn_controls=frozenset({spec.turn.control}),
             reply_end=spec.reply.end,
