@@ -194,13 +194,11 @@ class ServiceSession:
     `make_id("item")` returns a new id with that prefix; `beta` is whether the client requested the beta.
     """
 
-    def __init__(
-        self, make_id: Callable[[str], str], *, beta: bool = False, config: SessionConfig | None = None
-    ) -> None:
+    def __init__(self, make_id: MakeId, *, beta: bool = False, config: SessionConfig | None = None) -> None:
         self.config = config or SessionConfig()
         self.session_id = make_id("sess")
         self.conversation_id = make_id("conv")
-        self._make_id: MakeId = make_id
+        self._make_id = make_id
         self._items = Items()
         self._encoder = Encoder(make_id, beta=beta, note=self._items.note)
         self._handlers: Mapping[str, Callable[[Json, str | None], Command]] = {

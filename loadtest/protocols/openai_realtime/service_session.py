@@ -231,14 +231,10 @@ MakeId = Callable[[str], str]
 Note = Callable[[ServerEvent, Mapping[str, object]], None]
 
 
-def _ignore(event: ServerEvent, fields: Mapping[str, object]) -> None:
-    del event, fields
-
-
 class Encoder:
     """Encodes a canonical event and its fields as one JSON message."""
 
-    def __init__(self, make_id: MakeId, *, beta: bool, note: Note = _ignore) -> None:
+    def __init__(self, make_id: MakeId, *, beta: bool, note: Note) -> None:
         """`note` is called with each event before it is encoded."""
         self.make_id = make_id
         self.beta = beta
