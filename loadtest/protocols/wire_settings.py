@@ -86,8 +86,13 @@ def _line(fault: Any, kind: type[WireSettings], wire: str) -> str:
     name = ".".join(str(part) for part in fault["loc"]) or "the settings"
     if fault["type"] == "extra_forbidden":
         return f"{wire}: there is no setting {name!r}; known: {', '.join(sorted(kind.model_fields))}"
-    reason = fault["msg"].removeprefix("Value error, ")
-    return f"{wire}: the setting {name!r} is not valid: {reason[:1].lower()}{reason[1:]}"
+    return f"{wire}: the setting {name!r} is not valid: {reason_of(fault)}"
+
+
+def reason_of(fault: Mapping[str, Any]) -> str:
+    """Return the reason of a fault that pydantic found, as the end of a sentence."""
+    reason = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{reason[:1].lower()}{reason[1:]}"
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from loadtest.errors import UsageError
 from loadtest.protocols.declared.templates import AUDIO, OF_CALL, OF_FRAME, JsonPath, check_template, parse_path, places
+from loadtest.protocols.wire_settings import reason_of
 
 Location = tuple[str | int, ...]
 
@@ -274,8 +275,7 @@ def _line(fault: Mapping[str, Any], name: str, lines: Lines | None) -> tuple[int
     where = name if line is None else f"{name}:{line}"
     if fault["type"] == "missing":
         known = (*known, location[-1])
-    reason = str(fault["msg"]).removeprefix("Value error, ")
     field = ".".join(str(part) for part in known) or "the spec"
     if fault["type"] == "extra_forbidden":
         return line or 0, f"{where}: {field}: there is no such member"
-    return line or 0, f"{where}: {field}: {reason[:1].lower()}{reason[1:]}"
+    return line or 0, f"{where}: {field}: {reason_of(fault)}"

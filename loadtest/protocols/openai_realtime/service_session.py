@@ -18,6 +18,7 @@ from loadtest.protocols.base import Pcm16
 from loadtest.protocols.json_fields import Json, MalformedError, as_list, as_object
 from loadtest.protocols.openai_realtime.dialects import beta_name, ga_object, parse_beta, parse_ga
 from loadtest.protocols.openai_realtime.names import GA_ONLY, ServerEvent, wire_name
+from loadtest.protocols.wire_settings import reason_of
 
 Modality = Literal["audio", "text"]
 _BETA_ONLY_KEYS: Final = frozenset(
@@ -223,8 +224,8 @@ def _checked(kind: type[M], fields: Json, path: str) -> M:
         fault = error.errors(include_url=False)[0]
         where = path if kind is _Modalities else ".".join([path, *map(str, fault["loc"])])
         is_object = fault["type"] in ("model_type", "dataclass_type")
-        reason = "it should be an object" if is_object else str(fault["msg"]).removeprefix("Value error, ")
-        raise InvalidSessionError(f"{where}: {reason[:1].lower()}{reason[1:]}", where) from None
+        reason = "it should be an object" if is_object else reason_of(fault)
+        raise InvalidSessionError(f"{where}: {reason}", where) from None
 
 
 MakeId = Callable[[str], str]
