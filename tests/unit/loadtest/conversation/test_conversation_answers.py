@@ -1,8 +1,10 @@
 """Which response answers a turn, and when the endpoint owes nothing more: the conversation driven by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace as msgspec_replace
 
 from loadtest.conversation.exchange import Exchange, HangUp, Say
 from loadtest.conversation.outcome import EMPTY, NOT_AUDIBLE, ONLY_A_TOOL_CALL, ONLY_TEXT, failure_of
@@ -318,3 +320,57 @@ def test_what_the_wire_brought_beside_the_conversation_is_counted_on_the_turn_it
     assert (notes.duplicate_events, notes.service_latency_reports) == (1, 1)
     world.speak().hear(*reply(100, "r2")).after(140)
     assert world.last.notes.unknown_events == 0
+
+
+def breath(**changes: Any) -> VoiceEvent:
+    return msgspec_replace(audio(silence(100)), **changes)
+
+
+def awaiting(**options: Any) -> World:
+    """A caller who waits for a reply of which silence has come."""
+    world = World(make_plan(**options)).speak().after(300).hear(breath())
+    assert world.conversation.state is State.WAITING
+    return world
+
+
+def test_more_silence_before_a_reply_is_heard_changes_nothing_but_its_length() -> None:
+    world = awaiting().after(20)
+    deadline = world.conversation.deadline_perf_ns
+    world.hear(breath(item_id="i2"))
+    exchange = world.conversation.exchange
+    assert exchange is not None
+    (heard,) = exchange.timeline.replies.values()
+    assert heard.playback is not None
+    assert (heard.item_id, heard.playback.audio_ns, heard.playback.last_arrival_perf_ns) == ("i2", 200 * MS, world.now)
+    assert (world.conversation.deadline_perf_ns, world.playout.playing_until_perf_ns) == (
+        deadline,
+        world.now + 180 * MS,
+    )
+    world.after(20).hear(audio(tone(200)))
+    assert world.conversation.deadline_perf_ns == pytest.approx(world.now + 160 * MS, abs=MS), "when it is heard"
+
+
+@pytest.mark.parametrize("changes", [{"metadata": {"voice.cohort": "b"}}, {"service_ns": {"tts": 5}}])
+def test_what_an_odd_piece_of_silence_says_is_kept(changes: dict[str, Any]) -> None:
+    world = awaiting().after(20).hear(breath(**changes))
+    exchange = world.conversation.exchange
+    assert exchange is not None
+    (heard,) = exchange.timeline.replies.values()
+    assert {**heard.metadata, **exchange.service.latencies_ns} == {
+        **changes.get("metadata", {}),
+        **changes.get("service_ns", {}),
+    }
+
+
+def test_silence_after_the_deadline_does_not_keep_the_caller_waiting() -> None:
+    world = awaiting(patience_ms=400)
+    late = world.conversation.deadline_perf_ns
+    world.do(world.conversation.on_event(breath(), late))
+    assert world.last.outcome == "abandoned"
+
+
+def test_more_of_a_reply_that_had_failed_opens_it_again() -> None:
+    world = awaiting().hear(done("r1", "failed"))
+    deadline = world.conversation.deadline_perf_ns
+    world.hear(breath())
+    assert world.conversation.deadline_perf_ns > deadline + 5_000 * MS, "the wait for a second attempt is shorter"
