@@ -79,7 +79,6 @@ class Signaling:
         self._data = data
         self._ice_servers: tuple[IceServer, ...] = ()
         self._offer_url = url
-        self._sdp: str | None = None
         self._head: HttpHead | None = None
         self._body = bytearray()
         self._running: str | None = None

@@ -83,7 +83,6 @@ class Service:
         self.answers = "at once"
         self.loud = self.quiet = 0
         self.stoppable = False  # a reply that only speech stops
-        self.ask_read_ns = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
     def note(self, what: str, at_ns: int, **more: object) -> None:

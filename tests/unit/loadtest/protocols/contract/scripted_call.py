@@ -23,7 +23,6 @@ SPEECH_MS: Final = 1_000
 # From the end of the speech to the first of the server's steps after it, and from each step to the next.
 BETWEEN_STEPS_MS: Final = 100
 REPLY_MS: Final = 400
-BEFORE_SPEECH: Final = ("speech_started", "partial")
 
 
 def two_turns(**second: object) -> CallPlan:
