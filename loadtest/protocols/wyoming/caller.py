@@ -45,7 +45,7 @@ from loadtest.protocols.wire_settings import (
     read_settings,
     refuse,
 )
-from loadtest.protocols.wyoming.events import WyomingEvent, event_bytes, event_header, parse_event
+from loadtest.protocols.wyoming.events import WyomingEvent, event_header, parse_event
 
 WIRE: Final = "wyoming"
 Stage = Literal["asr", "handle", "tts"]
@@ -445,7 +445,7 @@ class WyomingCaller(CallerProtocol):
 
 
 def _to(stage: str, kind: str, data: Mapping[str, Any] = MappingProxyType({})) -> ServiceMessage:
-    return ServiceMessage.of(stage, event_bytes(kind, data))
+    return ServiceMessage.of(stage, event_header(kind, data))
 
 
 def _name_of(programs: object) -> str | None:

@@ -1,7 +1,7 @@
 """Wyoming events: their bytes, and what they say. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import orjson
@@ -16,8 +16,6 @@ from loadtest.protocols.json_fields import (
     parse_object,
 )
 
-_NOTHING: Final[Mapping[str, Any]] = {}
-
 
 class WyomingEvent(msgspec.Struct, frozen=True, gc=False):
     """One event."""
@@ -27,14 +25,8 @@ class WyomingEvent(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
-def event_bytes(kind: str, data: Mapping[str, Any] = _NOTHING, payload: bytes = b"") -> bytes:
-    """Return the bytes of an event. Members of the data whose value is None are left out."""
-    header = event_header(kind, data, len(payload))
-    return header + payload
-
-
-def event_header(kind: str, data: Mapping[str, Any], payload_bytes: int) -> bytes:
-    """Return what precedes the payload of an event."""
+def event_header(kind: str, data: Mapping[str, Any], payload_bytes: int = 0) -> bytes:
+    """Return what precedes the payload of an event. Members of the data whose value is None are left out."""
     members = {name: value for name, value in data.items() if value is not None}
     encoded = orjson.dumps(members) if members else b""
     header: dict[str, Any] = {"type": kind, "version": "1.10.2"}
