@@ -394,8 +394,9 @@ def _huggingface(tree: SourceTree, settings: Settings) -> Found:
         for where, row in _rows(tree, metadata):
             # Columns such as start and duration are about a longer recording that the file was cut from.
             kept = _only(row, (*_HUGGINGFACE_FILES, *(name for names in COLUMNS.values() for name in names)))
-            name = string(row or {}, *_HUGGINGFACE_FILES)
-            yield Line(where, kept and kept | {"id": name and str((Path(below) / name).with_suffix(""))}, below)
+            audio = Path(below) / (string(row or {}, *_HUGGINGFACE_FILES) or "")
+            name = str(audio.with_suffix("")) if audio.name else None  # "/" has none
+            yield Line(where, kept and kept | {"id": name}, below)
 
 
 # LJSpeech and similar: metadata.csv with ID|text|normalized text, without a header, and wavs/ID.wav. The normalized

@@ -214,6 +214,13 @@ def test_invalid_ljspeech_rows_are_reported(source: Path) -> None:
     assert cells.startswith("metadata.csv:3: has 4 cells")
 
 
+@pytest.mark.parametrize("name", ["/", ".", "./", "..", "../a.wav"])
+def test_a_file_name_of_hugging_face_that_is_no_file_is_a_fault(source: Path, name: str) -> None:
+    put_all(source, ("a.wav",), {"metadata.csv": f"file_name,text\n{name},x\na.wav,y\n"})
+    (fault,) = faults_of(source)
+    assert fault.startswith(f"metadata.csv:2: {name}: ")
+
+
 def test_bad_recordings_can_be_skipped_and_are_reported(source: Path) -> None:
     put(source / "a.wav", speech(0), text="fine")
     (source / "broken.wav").write_bytes(b"RIFF\x00\x00")
