@@ -32,7 +32,7 @@ FILE_NAMES: Final = (
     "audio_file_name",
 )
 COLUMNS: Final = {
-    "text": ("transcription", "text", "sentence", "transcript", "normalized_text", "raw_text"),
+    "text": ("text", "sentence", "transcript", "transcription", "normalized_text", "raw_text"),
     "speaker": ("speaker", "speaker_id", "client_id"),
     "language": ("language", "locale", "lang"),
     "domain": ("domain",),
@@ -134,7 +134,7 @@ def _mentions(file: Path, *fields: str) -> bool:
 
 def _with_suffix(folder: Path, name: str, default: str) -> str:
     """The name of a recording with the suffix that its file in a folder has, also in capital letters."""
-    suffixes = (".wav", ".flac", ".mp3", ".ogg")
+    suffixes = (default, ".wav", ".flac", ".mp3", ".ogg")
     with suppress(OSError):  # a name that is too long
         default = next(
             (end for end in (*suffixes, *map(str.upper, suffixes)) if (folder / f"{name}{end}").is_file()), default
@@ -396,7 +396,8 @@ def _huggingface(tree: SourceTree, settings: Settings) -> Found:
             kept = _only(row, (*_HUGGINGFACE_FILES, *(name for names in COLUMNS.values() for name in names)))
             audio = Path(below) / (string(row or {}, *_HUGGINGFACE_FILES) or "")
             name = str(audio.with_suffix("")) if audio.name else None  # "/" has none
-            yield Line(where, kept and kept | {"id": name}, below)
+            text = string(row or {}, "transcription", *COLUMNS["text"])
+            yield Line(where, kept and kept | {"id": name, "text": text}, below)
 
 
 # LJSpeech and similar: metadata.csv with ID|text|normalized text, without a header, and wavs/ID.wav. The normalized

@@ -94,6 +94,18 @@ def test_a_layout_is_detected_and_read(
     assert texts(import_source(source, source.parent / "out")) == expected
 
 
+@pytest.mark.parametrize(("table", "text"), [("list.csv", "said"), ("metadata.csv", "heard")])
+def test_of_several_columns_of_text_the_usual_one_of_the_layout_is_used(source: Path, table: str, text: str) -> None:
+    put_all(source, ("a.wav",), {table: "file_name,transcription,text\na.wav,heard,said\n"})
+    assert texts(import_source(source, source.parent / "out")) == {"a": text}
+
+
+def test_the_usual_format_of_librispeech_is_preferred(source: Path) -> None:
+    put_all(source, ("84-1-0.wav", "84-1-0.flac"), {"84-1.trans.txt": "84-1-0 YES\n"})
+    (utterance,) = import_source(source, source.parent / "out").imported
+    assert utterance.source == "in: 84-1-0.flac"
+
+
 def test_speakers_and_languages_of_publishers(source: Path) -> None:
     lists = {"validated.tsv": "client_id\tpath\tsentence\tlocale\nabc\ta\tx\tde\nxyz\tb\ty\tde\nabc\tc\tz\tde\n"}
     put_all(source, ("clips/a.mp3", "clips/b.mp3", "clips/c.mp3"), lists)
