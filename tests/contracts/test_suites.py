@@ -31,6 +31,7 @@ KEPT = {
     "ten kills": f"{HERE}/sidecar/test_sidecar_survives.py::test_what_was_acknowledged_is_there_once",
     "Prometheus": f"{HERE}/prometheus/test_dashboard_queries.py::test_every_query_of_the_dashboard",
     "Redis": f"{HERE}/assistant/test_assistant_calls.py::test_cache_in_a_real_redis",
+    "whole audit": f"{HERE}/cli/test_audit.py::test_the_whole_audit",
     "Chromium": "tests/browser/test_browser_dashboard.py::test_the_verdict_and_what_it_stands_on_fit_one_screen",
     "voiceprobe assistant": f"{HERE}/assistant/test_assistant_calls.py::test_server_vad_turn_in_order",
     "voiceprobe dashboard": f"{HERE}/prometheus/test_dashboard_hosts.py::test_a_dashboard_answers",
