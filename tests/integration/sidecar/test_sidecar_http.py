@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from telemetry.store.reader import StoreReader
 from tests import asking
@@ -99,6 +100,22 @@ def test_too_much_is_413_also_when_it_is_only_so_unpacked(running: Running) -> N
     with contextlib.suppress(httpx.WriteError, httpx.RemoteProtocolError):
         assert running.client.post("/v1/traces", content=unsized(), headers=PROTOBUF).status_code == 413
     assert running.client.get("/v1/state").json()["bad_requests"] > before
+
+
+def test_an_undecodable_turn_is_refused_alone_and_reported(running: Running) -> None:
+    request = turns_request(_turns("partial", 2))
+    bad = request.resource_spans[0].scope_spans[0].spans[1]
+    for pair in bad.attributes:
+        if pair.key == "voice.turn.outcome":
+            pair.value.string_value = "splendid"
+    answer = running.client.post("/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+    output = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert (answer.status_code, output.rejected_spans) == (200, 1)
+    assert "voice.turn.outcome" in output.error_message
+    with running.reader() as reader:
+        stored = [t.span_id for t in reader.turns(limit=10_000) if t.run_id == "partial"]
+    assert len(stored) == 3
+    assert bad.span_id.hex() not in stored
 
 
 def test_a_batch_sent_twice_is_stored_once(running: Running) -> None:
