@@ -1,4 +1,4 @@
-"""The short way of a reply's audio accounts for it exactly as the long way does, over every wire."""
+"""More audio of a reply that is heard is accounted for at once, exactly as any other event is, over every wire."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +24,8 @@ sounds = st.lists(
 )
 
 
-class LongCall(ScriptedCall):
-    """A scripted call in which every event takes the long way of `on_event`."""
+class OneByOne(ScriptedCall):
+    """A scripted call in which audio that continues a reply is an event like any other."""
 
     def __init__(self, name: str, plan: CallPlan) -> None:
         super().__init__(name, plan)
@@ -73,10 +73,10 @@ def broken(call: ScriptedCall, sent: Sounds) -> Any:
 @settings(max_examples=12, deadline=None)
 @given(sent=sounds, more=sounds, breaks_in=st.booleans())
 @every_voice
-def test_over_every_wire_both_ways_give_the_same_turns(name: str, sent: Any, more: Any, breaks_in: bool) -> None:
+def test_over_every_wire_continued_audio_gives_the_same_turns(name: str, sent: Any, more: Any, breaks_in: bool) -> None:
     plan = two_turns(barge_in=ReplyPoint(after_ns=300 * MS)) if breaks_in else two_turns()
-    long, short = (
+    one_by_one, at_once = (
         broken(kind(name, plan), sent) if breaks_in else spoken(kind(name, plan), sent, more)
-        for kind in (LongCall, ScriptedCall)
+        for kind in (OneByOne, ScriptedCall)
     )
-    assert short == long
+    assert at_once == one_by_one
