@@ -51,19 +51,18 @@ _SAME: Final[dict[Table, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppendedTables:
-    """The result of an append: the rows that are durable now, as they were stored, and how many were there already.
-    `turn_places` says which of the given turns the stored ones are."""
+    """The result of an append, durable now: which of the given turns were new, the new spans and points as they were
+    stored, and how many rows were there already."""
 
-    turns: ArrowTable
+    turn_places: Sequence[int]
     spans: ArrowTable
     points: ArrowTable
     duplicates: int
-    turn_places: Sequence[int] = ()
 
     @property
     def rows(self) -> int:
         """How many rows were new."""
-        return self.turns.num_rows + self.spans.num_rows + self.points.num_rows
+        return len(self.turn_places) + self.spans.num_rows + self.points.num_rows
 
 
 @dataclass(slots=True)
@@ -229,7 +228,7 @@ class StoreWriter:
                     self._count_commit()
             for table in TABLES:
                 self._recent[table].add(rows[table][place] for place in places[table])
-        return AppendedTables(**new, duplicates=received - stored, turn_places=places["turns"])
+        return AppendedTables(places["turns"], new["spans"], new["points"], received - stored)
 
     def replace_turns(self, changes: Sequence[tuple[Turn | None, Turn | None]]) -> Sequence[Turn]:
         """Put the second turn of each pair in the place of the first, which is stored, in one step for every reader,
