@@ -36,10 +36,12 @@ _UPDATE: Final = f"""
     WHERE turns.rowid = c.place
     """
 _NAMED: Final = f"right(lower(replace(call_id, '-', '')), {_TRACE_DIGITS})"
+# Of the many turns of about that time only the names are looked at, and of those that are meant the rest.
 _SIDES: Final = f"""
-    SELECT rowid, {", ".join((*PAIRED_COLUMNS, *_READ))} FROM turns WHERE started_unix_ns BETWEEN $1 AND $2 AND (
-        trace_id IN (SELECT unnest($3)) OR call_id IN (SELECT unnest($3))
-        OR CASE WHEN source = 'service' THEN {_NAMED} END IN (SELECT unnest($3)))
+    SELECT rowid, {", ".join((*PAIRED_COLUMNS, *_READ))} FROM turns WHERE rowid IN (
+        SELECT rowid FROM turns WHERE started_unix_ns BETWEEN $1 AND $2 AND (
+            trace_id IN (SELECT unnest($3)) OR call_id IN (SELECT unnest($3))
+            OR CASE WHEN source = 'service' THEN {_NAMED} END IN (SELECT unnest($3))))
     """
 _NEWEST: Final = "SELECT coalesce(max(least(started_unix_ns, stored_unix_ns)), 0) FROM turns"
 # The calls of services, each with its first turn.
