@@ -1,5 +1,5 @@
-"""HTTP connections within limits: their number, and deadlines from the first octet of a TLS handshake to the last of a
-response.
+"""HTTP connections within limits: their number, deadlines from the first octet of a TLS handshake to the last of a
+response, and what a request's header and chunks may cost.
 
 uvicorn limits none of these itself, apart from the time between two requests. asyncio's own TLS server would count a
 connection when its handshake is over, and grant a minute for it.
@@ -25,6 +25,10 @@ from telemetry.sidecar.otlp.access import CERTIFICATE_STATE
 # Of a header or a trailer, and of what is received and parsed before others are served: an event of the parser takes
 # some 15 µs, and a chunk may have one octet.
 HEADER_BYTES_MAX: Final = 16 << 10
+HEADER_FIELDS_MAX: Final = 200
+# A body may begin with small chunks, but on average they must have this size.
+_SMALL_CHUNKS_MAX: Final = 4096
+_CHUNK_BYTES_MIN: Final = 256
 # A record of TLS and its frame.
 _TLS_READ_BYTES: Final = (16 << 10) + 512
 _ACCEPTED_AT_ONCE: Final = 128
@@ -81,7 +85,11 @@ class HttpConnections:
 
 
 class _Parser(h11.Connection):
-    """h11's parser, which itself limits headers that arrive in parts alone."""
+    """h11's parser, which itself limits headers that arrive in parts alone, and no chunks."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, HEADER_BYTES_MAX)
+        self._chunks = self._body_bytes = 0
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -89,6 +97,14 @@ class _Parser(h11.Connection):
             size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
             if size > HEADER_BYTES_MAX:
                 raise h11.RemoteProtocolError(f"a header of more than {HEADER_BYTES_MAX} bytes", 431)
+            if len(event.headers) > HEADER_FIELDS_MAX:
+                raise h11.RemoteProtocolError(f"more than {HEADER_FIELDS_MAX} header fields", 431)
+            self._chunks = self._body_bytes = 0
+        elif isinstance(event, h11.Data):
+            self._body_bytes += len(event.data)
+            self._chunks += event.chunk_end
+            if self._chunks > _SMALL_CHUNKS_MAX + self._body_bytes // _CHUNK_BYTES_MIN:
+                raise h11.RemoteProtocolError(f"chunks of fewer than {_CHUNK_BYTES_MIN} bytes on average")
         return event
 
 
@@ -100,7 +116,7 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.conn = _Parser(h11.SERVER, HEADER_BYTES_MAX)
+        self.conn = _Parser()
         # What clients send is no reason for a line in the log; errors of the application are.
         self.logger = logging.getLogger("telemetry.sidecar.http")
         self.logger.setLevel(logging.ERROR)
