@@ -31,6 +31,8 @@ _SMALL_CHUNKS_MAX: Final = 4096
 _CHUNK_BYTES_MIN: Final = 256
 # A record of TLS and its frame.
 _TLS_READ_BYTES: Final = (16 << 10) + 512
+# What is received and not yet decrypted while nothing is read; asyncio's own is 256 KiB.
+_TLS_BUFFERED_BYTES: Final = 64 << 10
 _ACCEPTED_AT_ONCE: Final = 128
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _OVERLOADED: Final = (
@@ -131,6 +133,7 @@ class HttpConnection(H11Protocol):
         transport.max_size = HEADER_BYTES_MAX  # type: ignore[attr-defined] - asyncio's own is 256 KiB
         if self.handshake is not None:
             self.known.forget(self.handshake)
+            transport.set_read_buffer_limits(_TLS_BUFFERED_BYTES)  # type: ignore[attr-defined]
             has_certificate = bool(transport.get_extra_info("peercert"))
             self.app_state = {**self.app_state, CERTIFICATE_STATE: has_certificate}
         if self.known.admit(self):
