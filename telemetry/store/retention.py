@@ -33,9 +33,6 @@ class Keep:
     size_bytes: int | None = None
 
 
-KEEP_ALL: Final = Keep()
-
-
 class Retention:
     """Removes what a writer's store is not to keep, a portion at each call of `remove_some`."""
 

@@ -8,7 +8,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store.check import check
 from telemetry.store.connection import StoreConnection
 from telemetry.store.database import read_only
-from telemetry.store.retention import KEEP_ALL, Keep, Retention, used_bytes_of
+from telemetry.store.retention import Keep, Retention, used_bytes_of
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import (
@@ -88,7 +88,7 @@ def test_without_a_limit_everything_stays(tmp_path: Path, clock: _Clock) -> None
     with StoreWriter(tmp_path, unix_ns=clock) as writer:
         _hourly(writer, clock, 3)
         clock.unix_ns += 10_000 * HOUR
-        assert Retention(writer, KEEP_ALL, unix_ns=clock).remove_some() == 0
+        assert Retention(writer, Keep(), unix_ns=clock).remove_some() == 0
 
 
 def test_a_run_that_lost_some_of_its_turns_is_named_until_it_has_none(tmp_path: Path, clock: _Clock) -> None:
