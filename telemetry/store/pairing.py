@@ -82,9 +82,8 @@ class TurnSides:
             if "rowid" not in row:
                 row.update(change)
             # Another side may be older than what was read: only where all was, a turn is found to have none any more.
-            elif removed or (
-                any(row[name] != value for name, value in change.items())
-                and (change["other_turn"] is not None or row["other_turn"] is None)
+            elif any(row[name] != value for name, value in change.items()) and (
+                removed or change["other_turn"] is not None or row["other_turn"] is None
             ):
                 changes.append({"place": row["rowid"], **change})
         if changes:
