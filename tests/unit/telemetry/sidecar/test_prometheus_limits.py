@@ -48,6 +48,18 @@ def _observe(exposition: Exposition, *turns: Turn) -> None:
     exposition.observe(turns)
 
 
+def test_no_legitimate_combination_is_other() -> None:
+    exposition = Exposition()
+    asked = list(itertools.product(("control", "canary", "next"), semconv.ROUTES, semconv.CACHE_TIERS[:3], ("a", "b")))
+    assert len(asked) == 72
+    for cohort, route, tier, model in asked:
+        _observe(exposition, client_turn(cohort=cohort, route=route, cache_tier=tier, model=model))
+    found = exposed(exposition).of("voice_turns_total", outcome="ok")
+    shown = {tuple(dict(labels)[name] for name in LABELS) for labels in found}
+    assert shown == set(asked)
+    assert set(found.values()) == {1}
+
+
 def test_a_full_label_leaves_the_others_alone() -> None:
     exposition = Exposition()
     for index in range(COHORTS_MAX + 5):
