@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +12,12 @@ import typer
 from typer.models import OptionInfo
 
 from corpora.cli import app as corpora_app
-from loadtest.cli.main import app, main
+from loadtest.cli.main import app
 from loadtest.errors import OutputError
-from loadtest.run import processes
 from loadtest.run.json_file import write_json
 from tests.fixtures_turns import fill_store, synthetic_run
 from tests.integration.calling import CORPUS
+from tests.integration.commands import carried_out, completed
 
 CALLERS = ["--corpus", CORPUS, "--clips", "1"]
 ROLLOUT = Path(__file__).parents[3] / "examples" / "rollouts" / "streaming.toml"
@@ -123,40 +121,11 @@ def caught() -> Iterator[tuple[str, list[object]]]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def _started(arguments: list[str], folder: Path) -> tuple[int, str]:
-    """The exit code of a command and what it says on standard error, as a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest.cli.main", *arguments],
-        env=processes.environment() | {"XDG_DATA_HOME": str(folder / "data")},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stderr
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """The same in this process."""
-
-    def carried_out(arguments: list[str], folder: Path) -> tuple[int, str]:
-        monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["voiceprobe", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(str(ended.value.code)), capfd.readouterr().err
-
-    return carried_out
-
-
 @pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
 def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     tmp_path: Path,
     caught: tuple[str, list[object]],
-    here: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
     command: str,
     flag: str,
 ) -> None:
@@ -170,12 +139,13 @@ def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     name = "picture.svg" if flag == "--picture" else "result"
     given = [names.get(each, each) for each in OUTPUTS[command, flag]]
     before = {str(path) for path in tmp_path.rglob("*")}
-    carried_out = _started if (command, flag) in IN_A_PROCESS else here
-    code, error = carried_out([*command.split(), *given, flag, f"file/deep/{name}"], tmp_path)
-    assert code == 2, error
-    assert "cannot be written" in error
-    assert "file is not a folder" in error
-    assert len(error.splitlines()) == 1, error
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    carry_out = completed if (command, flag) in IN_A_PROCESS else carried_out
+    done = carry_out(*command.split(), *given, flag, f"file/deep/{name}", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written" in done.stderr
+    assert "file is not a folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
     assert visitors == []
     assert {str(path) for path in tmp_path.rglob("*")} == before
 
