@@ -77,10 +77,10 @@ class AudioTrack:
         if self.tap is not None:
             self.tap.spoke(self.clip_started_frame, clip)
 
-    def numbering(self) -> AbstractContextManager[None]:
+    def numbering(self) -> AbstractContextManager[object]:
         """Send no frame meanwhile, where messages of the call and its frames are numbered together."""
         stream = self.stream
-        return stream.numbering() if isinstance(stream, PacedSocket) and stream.is_numbered else _FREELY
+        return stream if isinstance(stream, PacedSocket) and stream.is_numbered else _FREELY
 
     def mute(self) -> None:
         """Stop speaking and return to the background."""

@@ -15,7 +15,7 @@ import operator
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -108,7 +108,7 @@ class PacedSocket:
         "_broke",
         "_cells",
         "_head",
-        "_is_numbering",
+        "_locks",
         "_messages",
         "_pacer",
         "_phase",
@@ -120,7 +120,7 @@ class PacedSocket:
     def __init__(
         self, pacer: "Pacer", index: int, phase: int, broke: Callable[[OSError], None], head: FrameHead | None
     ) -> None:
-        self._head, self._is_numbering = head, False
+        self._head, self._locks = head, 0
         self._pacer, self.index, self._phase = pacer, index, phase
         self._broke: Callable[[OSError], None] | None = broke
         self._cells = pacer.cells[index * pacer.loop.COLUMNS : (index + 1) * pacer.loop.COLUMNS]
@@ -129,23 +129,17 @@ class PacedSocket:
         self.is_open = True
 
     def __enter__(self) -> "memoryview[int]":
-        """Lock the socket's row and return it."""
-        self._pacer.lock(self.index)
+        """Lock the socket's row and return it: no frame is sent meanwhile. Who holds it may lock it again."""
+        if not self._locks:
+            self._pacer.lock(self.index)
+        self._locks += 1
         return self._cells
 
     def __exit__(self, *raised: object) -> None:
         """Unlock the row."""
-        self._pacer.unlock(self.index)
-
-    @contextlib.contextmanager
-    def numbering(self) -> Generator[None, None, None]:
-        """Send no frame while messages are numbered and pushed: where frames are numbered, it is together with them."""
-        with self:
-            self._is_numbering = True
-            try:
-                yield
-            finally:
-                self._is_numbering = False
+        self._locks -= 1
+        if not self._locks:
+            self._pacer.unlock(self.index)
 
     @property
     def is_numbered(self) -> bool:
@@ -178,7 +172,7 @@ class PacedSocket:
             return True
         if self._messages and not self.waiting_bytes:
             self._messages.clear()
-        accepted = self._pacer.send(self.index, data, is_locked=self._is_numbering)
+        accepted = self._pacer.send(self.index, data, is_locked=self._locks > 0)
         if not accepted:
             self._messages.append(data)
         self.raise_broken()
@@ -419,11 +413,10 @@ class Pacer:
     def release(self, socket: PacedSocket, phase: int) -> None:
         """Take a place back: from now on, the thread does not write to its descriptor."""
         index = socket.index
-        self.lock(index)
-        self._shared.places[index, self.loop.FD] = -1
-        self._shared.places[index, self.loop.DUE] = self.wake[index] = self.deadlines[index] = self.loop.NEVER
-        self._shared.news[index] = 0
-        self.unlock(index)
+        with socket as row:
+            row[self.loop.FD] = -1
+            row[self.loop.DUE] = self.wake[index] = self.deadlines[index] = self.loop.NEVER
+            self._shared.news[index] = 0
         self.phases.give_back(phase)
         del self._sockets[index]
         self._free.append(index)

@@ -97,7 +97,7 @@ def test_messages_and_frames_are_numbered_together_in_the_order_in_which_they_go
     paced = begin(pacer, ours, FrameHead(head, mask, is_text=True), (rest,))
     data, messages = b"", 0
     while messages < 300:
-        with paced.numbering():
+        with paced:
             number, head.numbers[0] = head.numbers[0], head.numbers[0] + 1
             paced.push(frame(json.dumps({"n": number, "mark": messages}), mask=b"abcd", text=True))
         messages += 1
@@ -113,6 +113,23 @@ def test_messages_and_frames_are_numbered_together_in_the_order_in_which_they_go
     assert [each["at"] for each in audio] == [20 * number for number in range(len(audio))]
     assert {each["audio"] for each in audio} == {"x" * 300}
     assert len(audio) > 30
+
+
+def test_a_call_may_end_while_it_numbers_a_message_that_finds_the_connection_broken(pacer: Pacer) -> None:
+    ours, theirs = pair()
+    paced = begin(pacer, ours, FrameHead(CountedHead(b"%d", (1,), (1,)), "fixed", is_text=True), (b"x" * 30,))
+    theirs.close()
+    with paced:
+        with pytest.raises(BrokenPipeError):
+            paced.push(b"mark")
+        paced.stop()
+        assert paced.blocked_ns(0) == 0
+        sent = paced.sent
+    assert paced.sent == sent
+    with paced:  # the lock was given back, once
+        pass
+    paced.close()
+    ours.close()
 
 
 def test_what_waits_beyond_its_bound_ends_the_connection(pacer: Pacer, monkeypatch: pytest.MonkeyPatch) -> None:
