@@ -105,7 +105,6 @@ class PacedSocket:
     """A socket that only the pacer thread and `push` write to, one at a time. Implements `base.SendBacklog`."""
 
     __slots__ = (
-        "_broke",
         "_cells",
         "_head",
         "_locks",
@@ -117,12 +116,9 @@ class PacedSocket:
         "is_open",
     )
 
-    def __init__(
-        self, pacer: "Pacer", index: int, phase: int, broke: Callable[[OSError], None], head: FrameHead | None
-    ) -> None:
+    def __init__(self, pacer: "Pacer", index: int, phase: int, head: FrameHead | None) -> None:
         self._head, self._locks = head, 0
         self._pacer, self.index, self._phase = pacer, index, phase
-        self._broke: Callable[[OSError], None] | None = broke
         self._cells = pacer.cells[index * pacer.loop.COLUMNS : (index + 1) * pacer.loop.COLUMNS]
         self._messages: list[bytes] = []  # that may wait, and tables that may be sent from: the row has addresses
         self._tables: list[_Table] = []
@@ -182,14 +178,6 @@ class PacedSocket:
         """Raise OSError if the connection is broken."""
         if number := self._cells[self._pacer.loop.ERRNO]:
             raise OSError(number, os.strerror(number))
-
-    def report_broken(self) -> None:
-        """Tell the owner of the socket if the connection is broken."""
-        try:
-            self.raise_broken()
-        except OSError as error:
-            if self._broke is not None:
-                self._broke(error)
 
     # Audio.
 
@@ -316,7 +304,6 @@ class PacedSocket:
         """Give the place back. Nothing is written to the descriptor once this has returned. Idempotent."""
         if self.is_open:
             self.is_open = False
-            self._broke = None  # its owner holds this socket: neither would be freed at once
             self._pacer.release(self, self._phase)
 
 
@@ -361,7 +348,8 @@ class Pacer:
         self._found = np.zeros(MOST_SOCKETS, np.int64)
         self._free = list(range(MOST_SOCKETS - 1, -1, -1))
         self._copies: dict[tuple[int, int], _Table] = {}
-        self._sockets: dict[int, PacedSocket] = {}
+        # With whom to tell that the connection is broken: the socket's owner, which holds it, until it closes it.
+        self._sockets: dict[int, tuple[PacedSocket, Callable[[OSError], None]]] = {}
         self.phases = Phases()
         self._logged = 0
         self._process_id = 0  # of the process in which the thread runs
@@ -407,7 +395,8 @@ class Pacer:
         self._shared.news[index] = 0
         self._shared.control[loop.PLACES] = max(self._shared.control[loop.PLACES], index + 1)
         self.unlock(index)
-        socket = self._sockets[index] = PacedSocket(self, index, self.phases.take(frame_ns), broke, head)
+        socket = PacedSocket(self, index, self.phases.take(frame_ns), head)
+        self._sockets[index] = socket, broke
         return socket
 
     def release(self, socket: PacedSocket, phase: int) -> None:
@@ -464,9 +453,12 @@ class Pacer:
             late = self._shared.log[begin:].tolist() + self._shared.log[:end].tolist()
         late += [max(late, default=0)] * (first - seen)  # overwritten meanwhile
         found = [self._sockets[index] for index in self._found[:count].tolist() if index in self._sockets]
-        for socket in found:
-            socket.report_broken()
-        return found, late
+        for socket, broke in found:
+            try:
+                socket.raise_broken()
+            except OSError as error:
+                broke(error)
+        return [socket for socket, _ in found], late
 
     def table(self, frames: Sequence[bytes]) -> _Table:
         """Return the table of some frames. Copies are shared: the background is that of every call."""

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -220,6 +221,27 @@ def test_a_broken_connection_is_reported_and_costs_no_other_one(pacer: Pacer) ->
     for each in (*paced, broken[0], *sound):
         assert each is not None
         each.close()
+
+
+class Owner:
+    """Holds its paced socket, as a connection does."""
+
+    def __init__(self, pacer: Pacer, sock: socket.socket) -> None:
+        self.paced = pacer.add(sock.fileno(), FRAME_NS, self.broke)
+
+    def broke(self, error: OSError) -> None:
+        """Do nothing about a broken connection."""
+
+
+def test_the_owner_of_a_closed_socket_is_free_without_the_collector(pacer: Pacer) -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        owner = Owner(pacer, ours)
+        paced, is_alive = owner.paced, weakref.ref(owner)
+        assert paced is not None
+        paced.close()
+        del owner
+        assert is_alive() is None
 
 
 def test_a_deadline_is_reported_when_it_has_come_and_every_frame_once(pacer: Pacer) -> None:
