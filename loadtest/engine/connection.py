@@ -290,7 +290,8 @@ class Connection:
         if self._tls is None or self.closed is not None or not isinstance(outbox, Outbox) or outbox.waiting_bytes:
             return
         try:
-            if not outbox.push_wire(self._tls.step()) and not self._writer.active:
+            records = self._tls.step()
+            if records and not outbox.push_wire(records) and not self._writer.active:
                 self._writer.start(self._writable)
         except OSError as error:
             self._broke(error)
