@@ -297,8 +297,8 @@ class Connection:
             self._broke(error)
 
     def _writable(self) -> None:
-        if not isinstance(self.outbox, Outbox):
-            return
+        if not isinstance(self.outbox, Outbox) or not self._watch.has_time():
+            return  # the hub calls again as long as there is room
         try:
             if self.outbox.flush():
                 self._writer.stop()

@@ -16,7 +16,8 @@ from gevent import monkey
 
 _READ: Final = 1
 _EPOLLIN: Final = 1
-# So many sockets are read before the time is looked at. The system reports those first that were read longest ago.
+# So many sockets are read, or written, before the time is looked at. The system reports those first that were read
+# longest ago.
 AT_ONCE: Final = 16
 # The load is assessed every so often; more arrivals than this in that time mean that the process is busy.
 _BUSY_WINDOW_NS: Final = 50_000_000
@@ -55,6 +56,7 @@ class SocketWatch:
         self._readers: dict[int, ReadableSocket] = {}
         self._watchers: dict[int, Any] = {}
         self._until_perf_ns = 0
+        self._written = 0  # sockets since the last tick
         self._busy = False
         self._arrivals = 0
         self._assess_at_perf_ns = 0
@@ -86,14 +88,22 @@ class SocketWatch:
 
     def tick(self, next_perf_ns: int) -> None:
         """Read what has arrived, until the next tick is due."""
+        self._until_perf_ns, self._written = next_perf_ns, 0
         if self._epoll is None:
             return
-        self._until_perf_ns = next_perf_ns
         now = self._perf_ns()
         if now >= self._assess_at_perf_ns:
             self._assess_load()
             self._assess_at_perf_ns = now + _BUSY_WINDOW_NS
         self._serve()
+
+    def has_time(self) -> bool:
+        """Return whether one more socket may be written before the next tick sends frames; a few always may.
+
+        When an endpoint resumes reading, all of its sockets become writable at once.
+        """
+        self._written += 1
+        return self._written <= AT_ONCE or self._perf_ns() < self._until_perf_ns
 
     def _assess_load(self) -> None:
         busy, self._arrivals = self._arrivals > _BUSY_ARRIVALS, 0

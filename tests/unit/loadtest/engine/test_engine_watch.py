@@ -208,3 +208,13 @@ def test_without_epoll_each_socket_has_a_hub_watcher(monkeypatch: pytest.MonkeyP
     bench.pass_window()
     assert bench.read == [pipe]
     bench.close()
+
+
+def test_all_but_a_few_writable_sockets_wait_for_due_frames(bench: Bench) -> None:
+    bench.watch.tick(bench.now + 1)
+    assert all(bench.watch.has_time() for _ in range(10 * watch.AT_ONCE)), "the next tick is not due yet"
+    bench.watch.tick(bench.now)
+    allowed = [bench.watch.has_time() for _ in range(10 * watch.AT_ONCE)]
+    assert allowed == [True] * watch.AT_ONCE + [False] * (9 * watch.AT_ONCE)
+    bench.watch.tick(bench.now)
+    assert bench.watch.has_time(), "a few may on each tick"
