@@ -1,13 +1,19 @@
 """The benchmarks really run, and the programs in C agree with ours; how fast anything is decides nothing here."""
 
 import base64
+import contextlib
+import itertools
 import json
 import random
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +21,11 @@ import numpy as np
 import pytest
 
 from loadtest.run.processes import ROOT
-from tests.benchmarks.bench.figures import TruthColumn
+from loadtest.targets.ground_truth.events import TurnEvents
+from loadtest.targets.ground_truth.frames import FrameCutter
+from tests.benchmarks.bench.figures import TruthColumn, TurnColumn, TurnState
 from tests.benchmarks.bench.generator import CONTROL, NAIVE, OURS, STALLS, Case, GeneratorBench, Options
-from tests.benchmarks.bench.modes import prepared_speech
+from tests.benchmarks.bench.modes import greeting, prepared_speech
 from tests.benchmarks.bench.processes import PartFailedError, finish, serving, start
 from tests.programs import needed
 
@@ -222,3 +230,130 @@ def test_an_end_of_speech_with_more_behind_it_in_the_same_read_is_not_certain(be
     (row,) = np.fromfile(bench.folder / "truth", np.int64).reshape(-1, len(TruthColumn)).tolist()
     assert (row[TruthColumn.SPEECH_END_CERTAIN], row[TruthColumn.TURN]) == (0, 0)
     assert (endpoint.last["turns_begun"], endpoint.last["turns_answered"]) == (3, 1)
+
+
+def ends_of_speech() -> set[bytes]:
+    return {clip.frames[clip.speech_end_frame] for clip in prepared_speech()[0]}
+
+
+@dataclass
+class PythonEndpoint:
+    """Takes callers in C, and does with each utterance whatever `answer(socket, caller, turn)` does."""
+
+    answer: Callable[[socket.socket, int, int], None] = lambda sock, caller, turn: None
+    close_after: int | None = None  # frames of a caller
+    reads: bool = True
+    heard: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    frames: list[bytes] = field(default_factory=list[bytes])  # of the first caller that came
+    ends: set[bytes] = field(default_factory=ends_of_speech)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @contextlib.contextmanager
+    def serving(self) -> Generator[int]:
+        with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(CALLERS) as threads:
+            listener.settimeout(30)
+            lines = [threads.submit(self._take, listener, caller) for caller in range(CALLERS)]
+            yield listener.getsockname()[1]
+            self.over.set()
+            for line in lines:
+                line.result()
+
+    def _take(self, listener: socket.socket, caller: int) -> None:
+        sock, _ = listener.accept()
+        with sock, contextlib.suppress(ConnectionError):  # callers in C do not wait for the last answer
+            self._serve(sock, caller)
+
+    def _serve(self, sock: socket.socket, caller: int) -> None:
+        request = b""
+        while b"\r\n\r\n" not in request:
+            request += sock.recv(1)
+        # The greeting comes in the same read as the answer to the upgrade, and part of it behind.
+        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + greeting()[:-5])
+        sock.sendall(greeting()[-5:])
+        cutter, turn, count = FrameCutter(), 0, 0
+        while self.reads and (data := sock.recv(65_536)):
+            for frame in cutter.cut(data):
+                count += 1
+                if caller == 0:
+                    self.frames.append(frame.data)
+                if frame.data in self.ends:
+                    self.heard.append((caller, turn))
+                    self.answer(sock, caller, turn)
+                    turn += 1
+                if count == self.close_after:
+                    return
+        if not self.reads:
+            self.over.wait()
+
+
+def call(
+    bench: GeneratorBench, port: int, *, window_ms: int, reply_ms: int = 5000
+) -> tuple[dict[str, Any], list[list[int]]]:
+    """Run the callers in C; what they print, and the rows of their turns."""
+    files = [str(bench.folder / name) for name in ("speech", "lateness", "turns")]
+    words = [str(port), str(CALLERS), "0", str(window_ms), *files, "100", "300", str(reply_ms)]
+    done = subprocess.run([bench._caller, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = np.fromfile(bench.folder / "turns", np.int64).reshape(-1, len(TurnColumn))
+    return json.loads(done.stdout), rows.tolist()
+
+
+def reply(caller: int, turn: int) -> list[bytes]:
+    events = TurnEvents(f"{caller + 700:06d}-{turn + 40:06d}")
+    chunks = [events.audio(0, 0, SAMPLES), events.audio(0, SAMPLES, SAMPLES)]
+    return [events.final(), events.created(), events.token(0), *chunks, events.done()]
+
+
+def test_messages_split_anywhere_are_counted_and_end_a_turn(bench: GeneratorBench) -> None:
+    def split(sock: socket.socket, caller: int, turn: int) -> None:
+        for message in reply(caller, turn):
+            places = [0, 1, 3, 9, 40, 150, len(message) - 1, len(message)]
+            for begin, end in itertools.pairwise(places):
+                sock.sendall(message[begin:end])
+                time.sleep(0.001)  # mostly enough for a read of its own
+
+    endpoint = PythonEndpoint(split)
+    with endpoint.serving() as port:
+        output, rows = call(bench, port, window_ms=4000)
+    assert rows
+    assert {(row[TurnColumn.CALLER] - 700, row[TurnColumn.TURN] - 40) for row in rows} <= set(endpoint.heard)
+    assert all(row[TurnColumn.STATE] == TurnState.ANSWERED for row in rows)
+    assert len(endpoint.heard) - len(rows) <= CALLERS  # one of each may be under way
+    assert output["lines_lost"] == 0
+    assert all(row[TurnColumn.SPEECH_END] < row[TurnColumn.HEARD] for row in rows)
+    played_ns = [row[TurnColumn.ENDED] - row[TurnColumn.HEARD] for row in rows]
+    # All of it is played before a turn is over; it pauses where the second chunk comes late.
+    assert min(played_ns) == 2 * SAMPLES * 1_000_000_000 // 24_000
+
+
+def test_a_caller_sends_whole_clips_in_turn_and_the_background_between(bench: GeneratorBench) -> None:
+    endpoint = PythonEndpoint(lambda sock, caller, turn: sock.sendall(b"".join(reply(caller, turn))))
+    with endpoint.serving() as port:
+        output, _ = call(bench, port, window_ms=4000)
+    every, background = prepared_speech()
+    spoken = [frame for frame in endpoint.frames if frame not in background]
+    clips = [[frame for frame in clip.frames if frame not in background] for clip in every]
+    # The endpoint took the callers in any order: this one's number is that of its first clip.
+    (first,) = [number for number in range(CALLERS) if spoken[0] == clips[number][0]]
+    known = [frame for turn in range(len(clips)) for frame in clips[(first + turn) % len(clips)]]
+    assert len(spoken) > len(clips[first])
+    assert spoken == known[: len(spoken)]
+    assert len(endpoint.frames) <= output["sent_ever"]
+    assert endpoint.frames[0] in background
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_endpoint_that_says_nothing_leaves_turns_without_an_answer(bench: GeneratorBench, reads: bool) -> None:
+    with PythonEndpoint(reads=reads).serving() as port:
+        output, rows = call(bench, port, window_ms=3500, reply_ms=300)
+    assert rows
+    assert all((row[TurnColumn.STATE], row[TurnColumn.HEARD]) == (TurnState.UNANSWERED, 0) for row in rows)
+    assert output["unanswered_ever"] == output["turns_ever"] == len(rows)
+
+
+def test_an_endpoint_that_closes_costs_its_callers_and_nothing_else(bench: GeneratorBench) -> None:
+    with PythonEndpoint(close_after=10).serving() as port:
+        output, rows = call(bench, port, window_ms=1000)
+    assert output["lines_lost"] == CALLERS
+    assert rows == []
+    assert 10 * CALLERS <= output["sent_ever"] < CALLERS * 1000 // 20

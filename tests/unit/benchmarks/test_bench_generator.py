@@ -2,6 +2,7 @@
 
 import dataclasses
 import struct
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from tests.benchmarks.bench.figures import NOT_STATED, TruthColumn, TurnColumn, 
 from tests.benchmarks.bench.generator import CONTROL, NAIVE, OURS, Case, Options, remarks, table_rows
 from tests.benchmarks.bench.modes import MODES, NAME, answer_events, prepared_speech, write_answers, write_speech
 from tests.benchmarks.bench.paired import Figures, Trial, ratio, rounds, shown, spread
-from tests.benchmarks.bench.processes import PartFailedError
+from tests.benchmarks.bench.processes import C_SOURCES, PartFailedError
+from tests.programs import needed
 
 SECOND = 1_000_000_000
 BEGAN, ENDED = 10 * SECOND, 20 * SECOND
@@ -241,6 +243,13 @@ def test_an_answer_has_its_events_in_order_and_names_of_one_length(tmp_path: Pat
     for name, answers in {"one-way": 0, "duplex": 1, "conversations": modes.ANSWERS}.items():
         write_answers(MODES[name], tmp_path / name)
         assert struct.unpack_from("=q", (tmp_path / name).read_bytes()) == (answers,)
+
+
+@pytest.mark.parametrize("source", sorted(C_SOURCES.glob("*.c")), ids=lambda source: source.name)
+def test_the_programs_in_c_compile_without_a_warning(source: Path) -> None:
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-O2"]
+    done = subprocess.run([needed("cc"), *flags, str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # The flags.
