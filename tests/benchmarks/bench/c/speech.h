@@ -1,5 +1,5 @@
 /* What caller and endpoint share: the clock, whole files, the kernel's stamps, and what callers say, as
-   tests.benchmarks.bench.script writes it: numbers of 64 bits and bytes, in the order in which they are read here. */
+   tests.benchmarks.bench.modes writes it: numbers of 64 bits and bytes, in the order in which they are read here. */
 #ifndef SPEECH_H
 #define SPEECH_H
 
