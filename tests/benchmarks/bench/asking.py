@@ -20,10 +20,9 @@ from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.without_pandas import refuse_pandas
-from tests.benchmarks.bench.sending import LARGE_RUN, one_turn
+from tests.benchmarks.bench.sending import HEADERS, LARGE_RUN, one_turn
 from tests.benchmarks.peak_memory import peak_rss_bytes_of
 
-_HEADERS: Final = {"content-type": "application/x-protobuf"}
 _VISIBLE_S: Final = 30.0
 _POLL_S: Final = 0.01
 
@@ -52,7 +51,7 @@ def questions(kind: str, reader: StoreReader, times: int, url: str) -> Iterator[
                 yield lambda turn=turn: find(reader, turn.trace_id, turn.turn_index)
             case _:
                 body, trace_id = one_turn(time.time_ns())
-                httpx.post(f"{url}/v1/traces", content=body, headers=_HEADERS, timeout=30).raise_for_status()
+                httpx.post(f"{url}/v1/traces", content=body, headers=HEADERS, timeout=30).raise_for_status()
                 yield lambda trace_id=trace_id: find(reader, trace_id, 0, _VISIBLE_S)
 
 

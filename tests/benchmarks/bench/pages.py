@@ -28,7 +28,7 @@ from telemetry.model import semconv
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.benchmarks.bench.paired import Report
-from tests.benchmarks.bench.sending import LARGE_RUN, one_turn
+from tests.benchmarks.bench.sending import HEADERS, LARGE_RUN, one_turn
 from tests.browser.conftest import CHROMIUM_ARGUMENTS
 from tests.fixtures_sidecar import ROOT, running_sidecar
 from tests.goldens import many
@@ -47,7 +47,6 @@ PAGES: Final = {
     "cache": "cache",
     "instrument": "instrument",
 }
-_HEADERS: Final = {"content-type": "application/x-protobuf"}
 _SEND_EVERY_S: Final = 0.2
 _BEFORE_NOW_NS: Final = 60 * 1_000_000_000
 # A page is complete when its script has ended and nothing has changed for so long.
@@ -194,10 +193,10 @@ def _fed(store: Path) -> Generator[None]:
 
         def send() -> None:
             with httpx.Client(timeout=60) as client:
-                client.post(f"{sidecar.http}/v1/traces", content=_begun(), headers=_HEADERS).raise_for_status()
+                client.post(f"{sidecar.http}/v1/traces", content=_begun(), headers=HEADERS).raise_for_status()
                 while not ended.wait(_SEND_EVERY_S):
                     body, _ = one_turn(time.time_ns())
-                    client.post(f"{sidecar.http}/v1/traces", content=body, headers=_HEADERS).raise_for_status()
+                    client.post(f"{sidecar.http}/v1/traces", content=body, headers=HEADERS).raise_for_status()
 
         sending = threading.Thread(target=send)
         sending.start()

@@ -30,7 +30,7 @@ LARGE_RUN: Final = "large"
 # The first half of every trace id of a request, which makes its spans new when it is replaced.
 _PREFIX: Final = bytes.fromhex("f00dfeedf00dfeed")
 _TIMEOUT_S: Final = 30.0
-_HEADERS: Final = {"content-type": "application/x-protobuf"}
+HEADERS: Final = {"content-type": "application/x-protobuf"}
 
 
 def bodies(now_unix_ns: int) -> list[bytes]:
@@ -122,7 +122,7 @@ def _send(to: SplitResult, requests: list[bytes], sent: _Acknowledged, pause_s: 
         due_s += pause_s
         content = new_spans(body)
         began_s = time.perf_counter()
-        connection.request("POST", "/v1/traces", content, _HEADERS)
+        connection.request("POST", "/v1/traces", content, HEADERS)
         answer = connection.getresponse()
         answer.read()
         if answer.status == http.client.OK:

@@ -24,7 +24,7 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.database import read_only
 from tests.benchmarks.bench.paired import NONE, Report
 from tests.benchmarks.bench.processes import PartFailedError
-from tests.benchmarks.bench.sending import BATCH_SPANS, CONNECTIONS, LARGE_RUN, one_turn
+from tests.benchmarks.bench.sending import BATCH_SPANS, CONNECTIONS, HEADERS, LARGE_RUN, one_turn
 from tests.benchmarks.peak_memory import peak_rss_bytes_of
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar
 from tests.goldens import many
@@ -34,7 +34,6 @@ _READY_S: Final = 120.0
 # The generated turns end before those that are sent, as in a store that a sidecar has written for a while.
 _BEFORE_NOW_NS: Final = 600 * 1_000_000_000
 _ASKED_S: Final = 1_800.0
-_HEADERS: Final = {"content-type": "application/x-protobuf"}
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,9})(?P<unit>[kM]?)", re.ASCII)
 _UNITS: Final = {"": 1, "k": 1_000, "M": 1_000_000}
 _MIB: Final = 1 << 20
@@ -153,7 +152,7 @@ def _post(sidecar: SidecarProcess, body: bytes) -> None:
     until_s = time.monotonic() + _READY_S
     while time.monotonic() < until_s:
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=_HEADERS, timeout=30).is_success:
+            if httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=HEADERS, timeout=30).is_success:
                 return
         time.sleep(0.02)
     raise PartFailedError(f"the sidecar at {sidecar.http} acknowledged nothing within {_READY_S:g} s")
