@@ -89,7 +89,6 @@ class Window:
             "began_perf_ns": opened[0],
             "ended_perf_ns": closed[0],
             "sent": closed[2] - opened[2],
-            "sent_ever": closed[2],
             **self._more(opened[0]),
         }
         sys.stdout.write(json.dumps(figures) + "\n")
