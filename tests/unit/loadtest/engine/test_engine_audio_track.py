@@ -8,6 +8,7 @@ import pytest
 from loadtest.conversation.evidence import Evidence
 from loadtest.engine.audio_track import AudioTrack
 from loadtest.engine.pacer import OfferedFrame
+from tests.unit.loadtest.conversation.world import MS, make_clip
 
 FRAME = 20_000_000
 
@@ -145,3 +146,13 @@ def test_each_frame_that_waits_is_noted_once(track: AudioTrack, paced: FakeStrea
     paced.held_up = 3
     track.note_held_up(noted.append)
     assert noted == [500] * 3
+
+
+def test_a_sample_is_spoken_before_its_frame_is_sent() -> None:
+    # As from a microphone: the frame goes out when its last sample has been spoken.
+    clip = make_clip(speech_ms=1000, lead_ms=105)
+    first = clip.speech_start_frame
+    assert first == 5
+    sent = 1_000 * MS
+    # 5 ms into its frame of 20 ms: spoken 15 ms before the frame was sent.
+    assert clip.moment_perf_ns(clip.rendered.speech_start_sample, first, sent) == sent - 15 * MS
