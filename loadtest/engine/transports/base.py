@@ -163,9 +163,14 @@ class Transport(ABC):
     def send_frame(self, frame: bytes) -> bool:
         """Send a prepared frame of audio, behind what is waiting; return whether all of it was accepted."""
 
-    @abstractmethod
+    def connections(self) -> list[Connection]:
+        """Return what is connected: sockets of this process."""
+        return []
+
     def readable(self) -> None:
         """Read what has arrived and pass it on."""
+        for connection in self.connections():
+            connection.readable()
 
     def unsent_bytes(self) -> int | None:
         """Return the bytes that have not left this machine; None if that is not known."""

@@ -214,11 +214,6 @@ class HttpTransport(Transport):
 
     # Incoming; called by the connections, too.
 
-    def readable(self) -> None:
-        """Read what has arrived and pass it on."""
-        for connection in self.connections():
-            connection.readable()
-
     def connections(self) -> list[Connection]:
         """Return what is connected."""
         pooled = (each for connections in self._pool.values() for each in connections)

@@ -176,7 +176,7 @@ class ServiceConnection:
             return
         self._secured, self._opened_perf_ns = True, self._now_perf_ns()
         self.backlog.outbox = connection.outbox
-        owner.opened(self, connection)
+        owner.opened(connection)
         waiting, self._waiting = self._waiting, []
         for data in waiting:
             self.backlog.let_go(len(data))
@@ -327,11 +327,6 @@ class ServicesTransport(Transport):
 
     # Incoming.
 
-    def readable(self) -> None:
-        """Read what has arrived and pass it on."""
-        for connection in self.connections():
-            connection.readable()
-
     def unsent_bytes(self) -> int | None:
         """Return the bytes of audio that have not left this machine; None if the system does not report them."""
         if self._audio is None or self._audio.connection is None:
@@ -345,13 +340,13 @@ class ServicesTransport(Transport):
         return f"the endpoint did not answer within {waited_s:g} s", Failure("timeout", "session")
 
     def connections(self) -> list[Connection]:
+        """Return what is connected."""
         return [service.connection for service in self._services.values() if service.connection is not None]
 
     # Called by the connections.
 
-    def opened(self, service: ServiceConnection, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Take over how a connection stamps what arrives; once all are open, messages may be sent."""
-        del service
         self._note_stamps(connection)
         if self._has_begun or self._callbacks is None:
             return

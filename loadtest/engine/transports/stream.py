@@ -120,10 +120,9 @@ class StreamTransport(Transport):
 
     # Incoming.
 
-    def readable(self) -> None:
-        """Read what has arrived and pass it on."""
-        if self.connection is not None:
-            self.connection.readable()
+    def connections(self) -> list[Connection]:
+        """Return what is connected."""
+        return [] if self.connection is None else [self.connection]
 
     def unsent_bytes(self) -> int | None:
         """Return the bytes that have not left this machine; None if the system does not report them."""
