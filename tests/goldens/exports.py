@@ -8,10 +8,8 @@ call. A bot of Pipecat reports two days. Some requests come twice, some spans la
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, Literal
 
-import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -202,24 +200,6 @@ def _service_spans(rng: random.Random, turn: Turn, trace_id: str, conversation: 
     voice = _span(semconv.SPAN_TTS, (trace_id, f"{rng.getrandbits(64):016x}", own), (chunk_unix_ns, end_unix_ns), {})
     voice.events.add(name="voice.tts.first_chunk", time_unix_nano=chunk_unix_ns)
     return [span, voice]
-
-
-@cache
-def _calls_to_report() -> list[list[Turn]]:
-    return turns_of(RUNS[2])
-
-
-def late_service_turns(turns: int, now_unix_ns: int) -> tuple[bytes, bytes]:
-    """Turns that a service reports now, without ids or times that were used before, and what comes late of them."""
-    rng = random.Random(now_unix_ns)
-    first: list[Span] = []
-    late: list[Span] = []
-    for number, call in enumerate(_calls_to_report()[:turns]):
-        turn = msgspec.structs.replace(call[0], started_unix_ns=now_unix_ns - 10 * SECOND, user_id=None)
-        own, *voice = _service_spans(rng, turn, f"{rng.getrandbits(128):032x}", f"conversation-{now_unix_ns}-{number}")
-        first.append(own)
-        late += voice
-    return traces_request("assistant", "assistant.turns", first), traces_request("assistant", "assistant.turns", late)
 
 
 def _of_bot() -> Iterator[Arrival]:
