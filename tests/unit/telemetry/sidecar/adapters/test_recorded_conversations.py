@@ -1,7 +1,7 @@
 """One scripted conversation, held with each framework: the same turns, stages, interruptions and fallbacks come out.
 
-What is expected is the script of the recorders (integration/recorders/record_spans_*.py), not what the code makes of
-their spans.
+What is expected is the script of the recorders (tests/integration/recorders/record_spans_*.py), not what the code
+makes of their spans.
 """
 
 from dataclasses import dataclass, replace
