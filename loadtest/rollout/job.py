@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from corpora.output_paths import unwritable
+from corpora.output_paths import unwritable_folder
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.rollout.clock import RolloutClock
@@ -44,7 +44,7 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
     plan, others = read_plans((request.plan, *request.also), objectives, interval_faults(request.every_s))
     change = share_changer(plan, request.plan)
     with ExitStack() as stack:
-        if request.log is not None and (fault := unwritable(request.log / "rollouts")):
+        if request.log is not None and (fault := unwritable_folder(request.log / "rollouts")):
             raise UsageError(f"--log: {fault}")
         clock = RolloutClock(stack.enter_context(Interruption()))
         rollout: EvaluatedRollout | None = _of_sidecar(request, plan.name)
