@@ -38,5 +38,5 @@ def test_a_folder_of_verdicts_serves_the_same_rollout_again_and_another_one(aske
 def test_a_file_in_place_of_the_folder_of_verdicts_is_refused(asked: RolloutRunRequest) -> None:
     assert asked.log is not None
     asked.log.write_text("")
-    with pytest.raises(UsageError, match="^--log: .* is not a folder$"):
+    with pytest.raises(UsageError, match=r"^--log: .* is not a folder$"):
         run_rollout(asked, Console(file=StringIO()))
