@@ -1,21 +1,24 @@
-"""However the bytes of a connection are cut, the same items and events come out; and no message makes a role raise."""
+"""However the bytes of a connection and a reply's audio are cut, the same items, events and samples come out."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from loadtest.protocols.base import CallerOptions, OpenRequest, VoiceEvent
+from loadtest.protocols.base import CallerOptions, EventKind, OpenRequest, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.openai_realtime.names import BETA_NAMES, ServerEvent
 from loadtest.protocols.openai_realtime.service import Refused, ServiceSession
 from loadtest.protocols.transports.masked_frames import frame
 from loadtest.protocols.transports.websocket import Item, WebSocketClient
+from tests.unit.loadtest.protocols.telephony.calls import VARIANTS, make, tone
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "openai_realtime"
 RECORDED = (FIXTURES / "s2s-1.1.0.jsonl").read_text().splitlines()[1:]
@@ -205,3 +208,63 @@ def test_no_client_event_makes_the_service_raise(events: list[tuple[str, dict[st
 def test_no_message_at_all_makes_a_role_raise(message: str | bytes) -> None:
     assert len(OpenAIRealtimeCaller(CallerOptions()).receive(message)) == 1
     assert len(ServiceSession(lambda prefix: prefix).receive(message)) == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+# Members that the wires know, with anything in them.
+MESSAGES = st.dictionaries(
+    st.sampled_from(["event", "action", "media", "mark", "name", "payload", "streamSid", "stream_id", "dtmf"]),
+    st.sampled_from(["media", "mark", "clear", "playAudio", "checkpoint", "clearAudio", "notify"])
+    | st.dictionaries(st.sampled_from(["payload", "name", "contentType", "sampleRate"]), JSON, max_size=4)
+    | JSON,
+)
+
+
+@pytest.mark.slow
+@given(st.sampled_from(sorted(VARIANTS)), st.lists(MESSAGES.map(json.dumps) | JSON.map(json.dumps) | st.binary()))
+def test_no_message_raises_and_each_makes_an_event(variant: str, messages: list[str | bytes]) -> None:
+    caller = make(variant, reply_end_mark="*")
+    for message in messages:
+        events = caller.receive(message)
+        assert events
+        for event in events:
+            if event.kind is EventKind.MARK:
+                assert event.text is not None
+                caller.played(event.text)
+        caller.pending()
+    caller.goodbye()
+
+
+@given(st.sampled_from(["exotel", "exotel-16k", "vonage", "twilio", "telnyx-alaw"]), st.data())
+def test_audio_cut_anywhere_is_the_same_audio(variant: str, data: Any) -> None:
+    caller = make(variant)
+    spoken = tone(caller.capabilities.input_rate_hz, 60)
+    wire = caller.audio_message(spoken)
+    octets = wire if variant == "vonage" else base64.b64decode(wire.partition(b'"')[0])
+    cuts = data.draw(st.lists(st.integers(0, len(octets)), max_size=8).map(sorted))
+    events: list[VoiceEvent] = []
+    for begin, end in zip([0, *cuts], [*cuts, len(octets)], strict=True):
+        piece = octets[begin:end]
+        payload = base64.b64encode(piece).decode()
+        message = piece if variant == "vonage" else json.dumps({"event": "media", "media": {"payload": payload}})
+        events += caller.receive(message)
+    heard = np.frombuffer(b"".join(event.audio or b"" for event in events), "<i2").astype(int)
+    assert len(heard) == len(spoken)
+    assert {event.kind for event in events} <= {EventKind.AUDIO, EventKind.OTHER}
+    assert np.abs(heard - spoken).max() <= (0 if variant.startswith(("exotel", "vonage")) else 512)
+
+
+@given(st.lists(st.binary(max_size=5)))
+def test_pieces_that_end_inside_samples_are_the_same_audio(pieces: list[bytes]) -> None:
+    caller = OpenAIRealtimeCaller(CallerOptions())
+    heard = b""
+    for piece in pieces:
+        fields = {"response_id": "a", "item_id": "a", "delta": base64.b64encode(piece).decode()}
+        for event in caller.receive(json.dumps({"type": "response.audio.delta", **fields})):
+            heard += event.audio or b""
+    whole = b"".join(pieces)
+    assert heard == whole[: len(whole) // 2 * 2]

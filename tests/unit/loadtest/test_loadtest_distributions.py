@@ -1,14 +1,23 @@
-"""Declared distributions: their text form, their draws, their tails."""
+"""Declared distributions, the file of flags, and the kernel's timer."""
 
+import json
 import random
+import select
 import statistics
+import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openfeature.contrib.tools.flagd.core import FlagdCore
+from openfeature.evaluation_context import EvaluationContext
 
 from loadtest.distributions import Delay, parse_delay, random_source
 from loadtest.errors import UsageError
+from loadtest.flag_file import Split, encode_flags, flag_of, read_flags, share_of, unknown_variants, with_split
+from loadtest.timerfd import TimerFd
+from telemetry.model.errors import ConfigError
 
 MS = 1_000_000
 
@@ -85,3 +94,163 @@ def test_same_scope_same_draws_other_scope_others() -> None:
 @given(st.integers(0, 2**32), st.floats(0, 1e9), st.floats(0, 1e9))
 def test_no_draw_is_negative(seed: int, mean: float, sigma: float) -> None:
     assert Delay("normal", mean, sigma).draw_ns(random.Random(seed)) >= 0
+
+
+def document(targeting: object = None, **flag: Any) -> dict[str, Any]:
+    voice = {"state": "ENABLED", "variants": {"stable": "s", "streaming": "t"}, "defaultVariant": "stable", **flag}
+    if targeting is not None:
+        voice["targeting"] = targeting
+    return {"$schema": "https://flagd.dev/schema/v0/flags.json", "flags": {"voice": voice, "other": {"kept": [1]}}}
+
+
+def split(share: float, control_share: float | None = None) -> Split:
+    return Split("stable", "streaming", 1 - share if control_share is None else control_share, share)
+
+
+def assigned(found: dict[str, Any], callers: int = 2000) -> list[str | None]:
+    """Who gets what, by the evaluator that flagd's provider uses."""
+    core = FlagdCore()
+    core.set_flags(encode_flags({**found, "flags": {"voice": found["flags"]["voice"]}}).decode())
+    return [
+        core.resolve_string_value("voice", "", EvaluationContext(targeting_key=f"caller-{number}")).variant
+        for number in range(callers)
+    ]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.25, 1.0])
+def test_the_evaluator_gives_the_share_that_was_written(share: float) -> None:
+    found = with_split(document(), "voice", split(share), "flags.json")
+    assert share_of(flag_of(found, "voice", "flags.json"), "streaming") == pytest.approx(share)
+    assert assigned(found).count("streaming") / 2000 == pytest.approx(share, abs=0.02)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_caller_that_has_the_candidate_keeps_it_while_the_share_grows(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    before = assigned(with_split(document(), "voice", split(low), "f"), 200)
+    after = assigned(with_split(document(), "voice", split(high), "f"), 200)
+    assert all(later == "streaming" for first, later in zip(before, after, strict=True) if first == "streaming")
+
+
+def test_everything_else_stays_as_it_is() -> None:
+    targeting = {
+        "if": [{"ends_with": [{"var": "email"}, "@example.com"]}, "streaming", {"fractional": [["stable", 1]]}]
+    }
+    before = document(targeting, metadata={"team": "voice"})
+    kept = json.dumps(before)
+    after = with_split(before, "voice", split(0.05), "flags.json")
+    assert json.dumps(before) == kept  # the given document is not changed
+    rule = after["flags"]["voice"]["targeting"]["if"]
+    assert rule[2] == {"fractional": [["stable", 95], ["streaming", 5]]}
+    rule[2] = {"fractional": [["stable", 1]]}
+    assert after == before
+
+
+def test_other_variants_keep_their_proportion_and_their_callers() -> None:
+    variants = {"stable": "s", "streaming": "t", "local": "l"}
+    rule = {"fractional": [{"var": "user"}, ["stable", 90], ["streaming", 2], ["local", 8]]}
+    before = document(rule, variants=variants)
+    after = with_split(before, "voice", split(0.05, 0.87), "flags.json")
+    assert after["flags"]["voice"]["targeting"]["fractional"] == [
+        {"var": "user"},
+        ["stable", 87],
+        ["streaming", 5],
+        ["local", 8],
+    ]
+    del before["flags"]["voice"]["targeting"]["fractional"][0], after["flags"]["voice"]["targeting"]["fractional"][0]
+    kept = [(one, other) for one, other in zip(assigned(before), assigned(after), strict=True) if one == "local"]
+    assert kept
+    assert all(other == "local" for _, other in kept)
+
+
+def test_a_new_variant_is_put_beside_the_control() -> None:
+    rule = {"fractional": [["stable", 90], ["local", 10]]}
+    found = with_split(
+        document(rule, variants={"stable": "s", "streaming": "t", "local": "l"}), "voice", split(0.05, 0.85), "f"
+    )
+    names = [name for name, _ in found["flags"]["voice"]["targeting"]["fractional"]]
+    assert names == ["stable", "streaming", "local"]
+
+
+def test_a_share_of_a_tenth_of_a_percent_is_exact() -> None:
+    found = with_split(document(), "voice", split(0.001), "f")
+    assert found["flags"]["voice"]["targeting"]["fractional"] == [["stable", 999], ["streaming", 1]]
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (document(state="DISABLED"), "state is DISABLED"),
+        (document({"if": [True, "stable"]}), "has no fractional"),
+        (
+            document({"if": [{"fractional": [["stable", 1]]}, {"fractional": [["stable", 1]]}]}),
+            "has several fractional",
+        ),
+        (document(variants={"stable": "s", "streamed": "t"}), "did you mean streamed?"),
+    ],
+)
+def test_what_cannot_take_a_share_is_refused(found: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")):
+        with_split(found, "voice", split(0.05), "flags.json")
+
+
+def test_a_plan_that_leaves_callers_to_nobody_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"leaves 0\.1 of the callers to other variants, and it has none"):
+        with_split(document(), "voice", split(0.05, 0.85), "flags.json")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"flags": {"voi', b"[]", b"\xff\xfe", b'{"flags": 7}'])
+def test_what_is_not_a_file_of_flags_is_refused(content: bytes) -> None:
+    with pytest.raises(ConfigError, match="flagd's"):
+        read_flags(content, "flags.json")
+
+
+def test_a_flag_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="has no flag 'voices'; did you mean voice"):
+        flag_of(document(), "voices", "flags.json")
+    with pytest.raises(ConfigError, match=r"variants is missing"):
+        flag_of({"flags": {"voice": {"state": "ENABLED"}}}, "voice", "flags.json")
+
+
+def test_variants_without_settings_are_named() -> None:
+    assert unknown_variants(document()["flags"]["voice"], "voice", {"stable"}) == [
+        "flags.voice.variants has 'streaming', which has no settings; known are stable"
+    ]
+
+
+@pytest.fixture
+def timer() -> TimerFd:
+    found = TimerFd.open()
+    if found is None:
+        pytest.skip("this system has no timer descriptors")
+    return found
+
+
+def wait(timer: TimerFd) -> bool:
+    """Wait for it as the endpoint does; the limit is there for a timer that never fires."""
+    return bool(select.select([timer.fd], [], [], 30.0)[0])
+
+
+def test_a_moment_that_has_passed_fires_at_once_and_only_once(timer: TimerFd) -> None:
+    assert not timer.fired()
+    assert timer.arm(0)
+    assert wait(timer)
+    assert timer.fired()
+    assert not timer.fired()
+    timer.close()
+
+
+def test_it_never_fires_early(timer: TimerFd) -> None:
+    due = time.perf_counter_ns() + 3_000_000
+    assert timer.arm(due)
+    assert wait(timer)
+    assert time.perf_counter_ns() >= due
+    timer.close()
+
+
+def test_an_interval_goes_on(timer: TimerFd) -> None:
+    assert timer.arm(time.perf_counter_ns(), 1_000_000)
+    for _ in range(3):
+        assert wait(timer)
+        assert timer.fired()
+    timer.close()

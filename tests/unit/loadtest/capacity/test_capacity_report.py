@@ -1,11 +1,20 @@
-"""What is said of a search for capacity."""
+"""The search for a capacity: where it looks, what counts, where it stops, and what is said of it."""
 
 import dataclasses
+import json
 from io import StringIO
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
+from loadtest.capacity import job
+from loadtest.capacity import measure as measuring
+from loadtest.capacity.job import CapacityRequest, capacity
+from loadtest.capacity.measure import Bench, measure
 from loadtest.capacity.report import (
     Capacity,
     LoadStep,
@@ -15,10 +24,21 @@ from loadtest.capacity.report import (
     stand,
     undecided_reason,
 )
+from loadtest.capacity.search import CallerRange, bounds, next_step
+from loadtest.errors import EndpointUnreachable
 from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_info import LostProcess, RunInfo
+from loadtest.reports.run_report import RunReport
+from loadtest.run.artifacts import NAMES, SUMMARY
+from loadtest.run.request import CheckedRun, RunRequest, check
+from loadtest.run.sidecars import Sidecar
+from loadtest.scenario.settings import SwarmSettings
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, judge
+from telemetry.store.run_folders.places import CAPACITY_NAME
+from telemetry.store.writer import StoreWriter
+from tests.unit.loadtest.reports import reports_material as material
 
 MS = 1_000_000.0
 
@@ -207,3 +227,198 @@ def test_a_step_is_judged_by_the_worst_and_the_best_case(
     assert stand([found, judged(0, 40, {})])[0] == "missed"
     shown = dataclasses.replace(verdict(60, 100), counts="calls")
     assert stand([verdict(100, 100), shown]) == ("missed", True)
+
+
+LOST = (LostProcess(worker="2 of 4", after_s=3.0, calls_cut=2),)
+
+
+class Runs:
+    """Stands in for the runs: notes who was asked for, and gives what came of each in turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *info: RunInfo) -> None:
+        self.asked: list[RunRequest] = []
+        self._info = list(info)
+        monkeypatch.setattr(measuring, "run", self._run)
+
+    def _run(self, checked: CheckedRun, *_: object, **__: object) -> RunReport:
+        self.asked.append(checked.request)
+        return material.report(self._info.pop(0))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    StoreWriter(tmp_path / "store").close()
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en")
+    request = RunRequest(settings, 8, None, None, None, tmp_path / "out", None, asked_processes=4)
+    return Bench(check(request), Sidecar("http://127.0.0.1:9", tmp_path / "store"), 20, 60.0, lambda _: None)
+
+
+@pytest.mark.slow
+def test_no_more_processes_than_callers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search bisects below its first step, too."""
+    runs = Runs(monkeypatch, *[material.run_info()] * 3, *[material.run_info()] * 3)
+    measure(bench, 16)
+    measure(bench, 2)
+    assert {(request.users, request.processes) for request in runs.asked} == {(16, 4), (2, 2)}
+
+
+@pytest.mark.slow
+def test_a_run_that_lost_a_process_says_nothing_of_the_endpoint(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    torn = material.run_info(lost=LOST, processes=4)
+    runs = Runs(monkeypatch, torn, *[material.run_info()] * 3)
+    assert len(measure(bench, 16).run_ids) == len(runs.asked) - 1
+    Runs(monkeypatch, torn, torn, torn)
+    step = measure(bench, 16)
+    assert step.status == "generator-limited"
+    assert step.reason is not None
+    assert "1 of 4 generator processes was lost" in step.reason
+
+
+def _search(serves: int, *, first: int, most: int, resolution: float) -> dict[int, bool]:
+    judged: dict[int, bool] = {}
+    while (callers := next_step(judged, first=first, most=most, resolution=resolution)) is not None:
+        assert callers not in judged, "no step is measured twice"
+        judged[callers] = callers <= serves
+    return judged
+
+
+@given(
+    serves=st.integers(0, 5000),
+    first=st.integers(1, 300),
+    more=st.integers(0, 5000),
+    resolution=st.floats(0.01, 1.0),
+)
+def test_it_closes_in_on_whatever_the_endpoint_serves(serves: int, first: int, more: int, resolution: float) -> None:
+    most = first + more
+    judged = _search(serves, first=first, most=most, resolution=resolution)
+    found = bounds(judged)
+    assert len(judged) <= 40
+    assert max(judged) <= most
+    if serves == 0:
+        assert found == CallerRange(None, 1)
+    elif serves >= most:
+        assert found == CallerRange(most, None)
+    else:
+        assert found.met is not None
+        assert found.missed is not None
+        assert found.met <= serves < found.missed
+        assert found.missed - found.met <= max(1, resolution * found.met)
+
+
+def test_it_doubles_then_halves() -> None:
+    assert list(_search(11, first=4, most=64, resolution=0.1)) == [4, 8, 16, 12, 10, 11]
+    assert list(_search(3, first=8, most=64, resolution=0.1)) == [8, 4, 2, 3]
+
+
+def test_a_step_met_above_a_missed_one_does_not_count() -> None:
+    assert bounds({4: True, 8: False, 16: True}) == CallerRange(4, 8)
+    assert next_step({4: True, 8: False, 16: True}, first=4, most=64, resolution=0.1) == 6
+
+
+@pytest.mark.parametrize(("first", "most", "resolution"), [(0, 4, 0.1), (5, 4, 0.1), (1, 4, 0.0)])
+def test_what_cannot_be_searched_is_refused(first: int, most: int, resolution: float) -> None:
+    with pytest.raises(ValueError, match="no search"):
+        next_step({}, first=first, most=most, resolution=resolution)
+
+
+WHY = "cannot connect to 127.0.0.1:9: Connection refused"
+
+
+def asked(out: Path, first: int = 4) -> CapacityRequest:
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en")
+    run = RunRequest(settings, first, None, None, None, out, out.parent / "found.json")
+    return CapacityRequest(run, first, 64, 0.1, 20, 60.0, 0.0)
+
+
+class Endpoint:
+    """Stands in for an endpoint, its sidecar and the runs of the steps: `steps` are what each comes to, by callers;
+    `probes` is what each try to open one session comes to, of which the first is before the search."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: dict[int, StepStatus], *probes: bool) -> None:
+        self.measured: list[int] = []
+        self._steps, self.probes = steps, list(probes)
+        monkeypatch.setattr(job, "measure", self._measure)
+        monkeypatch.setattr(job, "preflight", self._preflight)
+        monkeypatch.setattr(job, "destination", self._destination)
+
+    def _destination(self, *_: object) -> tuple[Sidecar, list[str]]:
+        return Sidecar("http://127.0.0.1:9", Path("store")), []
+
+    def _preflight(self, _: CheckedRun) -> None:
+        if not self.probes.pop(0):
+            raise EndpointUnreachable(WHY)
+
+    def _measure(self, _: Bench, callers: int) -> LoadStep:
+        self.measured.append(callers)
+        return LoadStep(
+            callers=callers,
+            run_ids=(f"run-{callers}",),
+            turns=40,
+            invalid=0,
+            ok_share=0.5,
+            voice_to_voice_ns=(),
+            verdicts=(),
+            status=self._steps[callers],
+            sure=True,
+            measured_s=8.0,
+            reason="no session" if self._steps[callers] == "refused" else None,
+        )
+
+
+def search(request: CapacityRequest) -> tuple[ExitCode, dict[str, Any]]:
+    code = capacity(request, Console(quiet=True))
+    found = json.loads((request.run.out / CAPACITY_NAME).read_text())
+    assert request.run.json_file is not None
+    assert json.loads(request.run.json_file.read_text()) == found
+    return code, found
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_was_never_there_leaves_every_report(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(EndpointUnreachable, match=r"cannot connect to 127\.0\.0\.1:9"):
+        capacity(asked(out), Console(quiet=True))
+    assert {*NAMES, CAPACITY_NAME} <= {each.name for each in out.iterdir()}
+    summary = json.loads((out / SUMMARY).read_text())
+    assert (summary["exit_code"], summary["exit_reason"]) == (ExitCode.UNREACHABLE, WHY)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["exit_code"], found["sentence"], found["steps"]) == (ExitCode.UNREACHABLE, WHY, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended", ["missed", "too few", "refused"])
+def test_an_endpoint_that_ends_during_a_step_ends_the_search(
+    ended: StepStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = Endpoint(monkeypatch, {4: "met", 8: ended}, True, False, False)
+    code, found = search(asked(tmp_path / "out"))
+    assert endpoint.measured == [4, 8]
+    assert code == found["exit_code"] == ExitCode.UNREACHABLE
+    assert (found["callers_met"], found["callers_missed"]) == (4, None), "the last step says nothing of the endpoint"
+    assert [step["status"] for step in found["steps"]] == ["met", "unreachable"]
+    assert found["sentence"] == (
+        "the endpoint could not be reached after the step of 8 callers: the endpoint serves at least 4 callers, as far "
+        f"as it was measured ({WHY})"
+    )
+    summary = json.loads((tmp_path / "out" / SUMMARY).read_text())
+    assert (summary["exit_code"], summary["exit_reason"]) == (ExitCode.UNREACHABLE, found["sentence"])
+    assert set(NAMES) <= {each.name for each in (tmp_path / "out").iterdir()}
+
+
+def test_an_endpoint_that_is_busy_for_a_moment_is_searched_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Endpoint(monkeypatch, {4: "met", 8: "missed", 6: "missed", 5: "met"}, True, False, True, True)
+    code, found = search(asked(tmp_path / "out"))
+    assert (endpoint.measured, endpoint.probes) == ([4, 8, 6, 5], [])
+    assert (code, found["callers_met"], found["callers_missed"]) == (ExitCode.OK, 5, 6)
+    assert not {each.name for each in (tmp_path / "out").iterdir()} & set(NAMES), "each step has its own"
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_opens_one_session_but_none_of_a_step_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Endpoint(monkeypatch, {2: "refused", 1: "refused"}, True, True, True)
+    code, found = search(asked(tmp_path / "out", first=2))
+    assert code == ExitCode.UNREACHABLE
+    assert found["sentence"].endswith("no step was met, as far as it was measured (no session)")
+    assert set(NAMES) <= {each.name for each in (tmp_path / "out").iterdir()}

@@ -1,6 +1,7 @@
-"""The sources of answers: rules, cache, deadline, model endpoint; and cohorts by share."""
+"""The assistant's answers: the closed-set recognizer, the conversation history, and the sources of replies."""
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import AsyncGenerator
@@ -8,18 +9,33 @@ from itertools import count
 from typing import Any
 
 import httpx
+import numpy as np
 import orjson
 import pytest
 
+from corpora.manifest.library import BUNDLED, open_corpus
+from corpora.rendering.render import Profile, render
 from loadtest.distributions import Delay, random_source
+from loadtest.errors import UsageError
+from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.answering import Answering, rule_answer
 from loadtest.targets.assistant.cache import MemoryCache, RedisCache, cache_key
 from loadtest.targets.assistant.config import CohortSplit
+from loadtest.targets.assistant.faults import FaultySender
 from loadtest.targets.assistant.http_llm import HttpLlm, ThinkFilter
 from loadtest.targets.assistant.interfaces import LlmFailed, Question, TextDelta
 from loadtest.targets.assistant.llm import NOT_UNDERSTOOD, RuleLlm, split_tokens
 from loadtest.targets.assistant.questions import normalize
+from loadtest.targets.assistant.scripted import (
+    ClipIndex,
+    KnownClip,
+    ScriptedAsr,
+    known_clips,
+    recognize,
+    recognize_prefix,
+)
+from loadtest.targets.assistant.session import HISTORY_TURNS, CallParts, Session, make_id
 from loadtest.targets.assistant.turn import TurnRecord
 from telemetry.model import semconv
 from tests.unit.loadtest.targets.virtual_clock import VirtualClock, served
@@ -268,3 +284,135 @@ def test_cohorts_depend_only_on_share_salt_and_call() -> None:
     assert some.count("treatment") / 4000 == pytest.approx(0.3, abs=0.025)
     assert set(assigned(CohortSplit("t", 0.0), 50)) == {"control"}
     assert set(assigned(CohortSplit("t", 1.0), 50)) == {"t"}
+
+
+@pytest.fixture(scope="module")
+def clips() -> list[KnownClip]:
+    return known_clips(BUNDLED)
+
+
+def line(clip: KnownClip, snr_db: float | None, seed: int) -> np.ndarray:
+    padded = np.concatenate((np.zeros(4800), clip.pcm, np.zeros(4800)))
+    if snr_db is not None:
+        level = np.sqrt(np.mean(clip.speech.astype(np.float64) ** 2)) * 10 ** (-snr_db / 20)
+        padded = padded + np.random.default_rng(seed).standard_normal(len(padded)) * level
+    return np.clip(padded, -32768, 32767).astype(np.int16)
+
+
+@pytest.mark.parametrize("snr_db", [None, 10.0])
+def test_known_clips_are_recognized(clips: list[KnownClip], snr_db: float | None) -> None:
+    index = ClipIndex(clips)
+    for seed, clip in enumerate(clips[::6]):
+        recognized = recognize(index, line(clip, snr_db, seed), clip.rate_hz)
+        assert recognized == clip.text
+
+
+def test_unknown_speech_is_not_recognized(clips: list[KnownClip]) -> None:
+    index = ClipIndex(clips[::2])
+    known = {clip.text for clip in clips[::2]}
+    strangers = [clip for clip in clips[1::2] if clip.text not in known][:12]
+    recognized = [recognize(index, line(clip, None, 0), clip.rate_hz) for clip in strangers]
+    assert recognized == [""] * len(strangers)
+
+
+def test_partials_are_the_beginning_of_the_text(clips: list[KnownClip]) -> None:
+    index = ClipIndex(clips)
+    clip = max(clips, key=lambda clip: len(clip.speech))
+    audio = np.concatenate((np.zeros(3200, np.int16), clip.speech[: len(clip.speech) // 2]))
+    half = recognize_prefix(index, audio, clip.rate_hz)
+    assert half
+    assert clip.text.startswith(half)
+    assert len(half) < len(clip.text)
+
+
+@pytest.mark.parametrize("samples", [0, 100, 4000])
+def test_very_short_audio_is_not_recognized(clips: list[KnownClip], samples: int) -> None:
+    index = ClipIndex(clips)
+    assert recognize(index, np.zeros(samples, np.int16), 16_000) == ""
+    assert recognize_prefix(index, np.zeros(samples, np.int16), 16_000) == ""
+
+
+def test_a_stream_ignores_trailing_silence(clips: list[KnownClip]) -> None:
+    clip = min(clips, key=lambda clip: len(clip.speech))
+
+    async def transcribe() -> str:
+        engine = ScriptedAsr(clips)
+        stream = engine.open(clip.rate_hz)
+        stream.feed(clip.speech)
+        stream.feed(np.zeros(clip.rate_hz * 2, np.int16))
+        text = await stream.finish(clip.rate_hz * 2)
+        await engine.stop()
+        return text
+
+    assert asyncio.run(transcribe()) == clip.text
+
+
+def test_no_corpus_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="corpus"):
+        known_clips("there-is-no-such-corpus")
+
+
+def test_by_default_the_bundled_corpus_is_known(clips: list[KnownClip]) -> None:
+    assert {clip.text for clip in clips} <= {clip.text for clip in known_clips(None)}
+    assert len(known_clips(f"{BUNDLED}, {BUNDLED}")) == 2 * len(clips)
+
+
+def test_a_known_clip_ends_where_callers_end_it(clips: list[KnownClip]) -> None:
+    corpus = open_corpus(BUNDLED, check_clips=False)
+    for clip, utterance in list(zip(clips, corpus.utterances, strict=True))[::11]:
+        sent = render(corpus, utterance, Profile(), utterance.sample_rate_hz)
+        assert (clip.speech_start_sample, clip.speech_end_sample) == (sent.speech_start_sample, sent.speech_end_sample)
+        assert clip.speech_end_sample != utterance.speech_end_sample
+
+
+class Counter:
+    """A model that answers with the number of the question, and a caller's connection that keeps what it receives."""
+
+    model, route = "counter", "local"
+
+    def __init__(self) -> None:
+        self.histories: list[tuple[tuple[str, str], ...]] = []
+        self.events: list[dict[str, Any]] = []
+
+    async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
+        self.histories.append(question.history)
+        yield TextDelta(str(len(self.histories)))
+
+    async def send(self, message: str, *, text: bool) -> None:
+        self.events.append(json.loads(message))
+
+
+def test_the_model_gets_the_last_turns_without_deleted_items() -> None:
+    clock, fake = VirtualClock(), Counter()
+    faults: list[BaseException] = []
+    call = CallParts("call", ServiceSession(make_id), FaultySender(fake, None), None, faults.append)  # type: ignore[arg-type] - fake
+    session = Session(served(clock, fake), call)
+
+    async def receive(**event: Any) -> None:
+        await session.receive(json.dumps(event), clock.now_ns)
+
+    async def ask(number: int) -> None:
+        content = [{"type": "input_text", "text": f"question {number}"}]
+        item = {"id": f"q{number}", "type": "message", "role": "user", "content": content}
+        await receive(type="conversation.item.create", item=item)
+        await receive(type="response.create", response={"output_modalities": ["text"]})
+        while sum(event["type"] == "response.done" for event in fake.events) < number:
+            await clock.until(clock.now_ns + 1)
+
+    async def work() -> None:
+        await session.begin()
+        await ask(1)
+        await receive(type="conversation.item.delete", item_id="q1")
+        for number in range(2, 2 * HISTORY_TURNS):
+            await ask(number)
+        await session.close()
+
+    clock.run(work())
+    assert faults == []
+    assert fake.histories[:3] == [
+        (),
+        (("assistant", "1"),),
+        (("assistant", "1"), ("user", "question 2"), ("assistant", "2")),
+    ]
+    assert len(fake.histories[-1]) == 2 * HISTORY_TURNS
+    assert fake.histories[-1][-1] == ("assistant", str(2 * HISTORY_TURNS - 2))

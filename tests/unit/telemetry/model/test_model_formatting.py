@@ -1,13 +1,18 @@
-"""The one way in which numbers are written."""
+"""Numbers, durations, addresses and other people's text: the one way in which each is written."""
 
+import unicodedata
 from decimal import Decimal
 from fractions import Fraction
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.model import formatting
+from telemetry.model.addresses import host_and_port, is_loopback, is_unspecified, local_host, without_brackets
+from telemetry.model.durations import Duration, DurationError
+from telemetry.model.foreign_text import has_control_characters, one_line, several_lines
 from telemetry.model.formatting import condition_label
 
 
@@ -254,3 +259,179 @@ def test_a_condition_is_named_by_noise_level_and_channel(
     noise: str | None, snr_db: float | None, channel: str | None, label: str
 ) -> None:
     assert condition_label(noise, snr_db, channel) == label
+
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("90", 90_000 * MS),
+        ("0", 0),
+        ("0.25", 250 * MS),
+        ("500ms", 500 * MS),
+        ("2s", 2_000 * MS),
+        ("1.5m", 90_000 * MS),
+        ("1h", 3_600_000 * MS),
+        ("1h30m", 5_400_000 * MS),
+        ("7d", 604_800_000 * MS),
+        ("1m30s", 90_000 * MS),
+        (" 2M ", 120_000 * MS),
+        ("1.5 s", 1_500 * MS),
+        ("200us", 200_000),
+        ("200µs", 200_000),
+        ("7ns", 7),
+        ("0.1s", 100 * MS),  # 0.1 is not a binary fraction
+        ("0.000000001s", 1),
+    ],
+)
+def test_what_people_write_is_read_exactly(text: str, ns: int) -> None:
+    assert Duration.parse(text) == Duration(ns)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "s", "2 m x", "-3s", "-1", "1..5s", "3w", "2 weeks", "m2", "nan", "inf", ".", "1e3", "9" * 400, "1_000"],
+)
+def test_what_is_not_a_duration_is_refused_with_how_to_write_one(text: str) -> None:
+    with pytest.raises(DurationError) as refused:
+        Duration.parse(text)
+    assert str(refused.value) == f"{text!r} is not a duration: write it as 500ms, 2s, 1.5m or 1h"
+
+
+def test_a_number_alone_is_refused_where_a_unit_is_required() -> None:
+    assert Duration.parse("2s", bare=False) == Duration.parse("2")
+    with pytest.raises(DurationError, match="'2' is not a duration"):
+        Duration.parse("2", bare=False)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, -1e-9, float("nan"), float("inf")])
+def test_a_number_of_seconds_is_finite_and_not_negative(seconds: float) -> None:
+    with pytest.raises(DurationError):
+        Duration.of_s(seconds)
+
+
+@pytest.mark.parametrize(("value", "ns"), [("20ms", 20 * MS), ("2", 2_000 * MS), (2, 2_000 * MS), (0.25, 250 * MS)])
+def test_a_file_holds_a_text_or_a_number_of_seconds(value: object, ns: int) -> None:
+    assert Duration.of_value(value) == Duration(ns)
+
+
+@pytest.mark.parametrize("value", [None, True, ["2s"], {}, 10**400, pytest.param(-(16**6000), id="huge")])
+def test_a_file_holds_nothing_else(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^(neither text nor a number|too large)$"):
+        Duration.of_value(value)
+
+
+@pytest.mark.parametrize("value", ["soon", -1, float("nan")])
+def test_a_text_or_a_number_that_is_not_a_duration(value: object) -> None:
+    with pytest.raises(DurationError):
+        Duration.of_value(value)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0s"),
+        (10_000 * MS, "10s"),
+        (90_000 * MS, "90s"),
+        (120_000 * MS, "2m"),
+        (1_500 * MS, "1500ms"),
+        (3_600_000 * MS, "1h"),
+        (1_001, "1001ns"),
+    ],
+)
+def test_it_is_shown_in_its_largest_whole_unit(ns: int, text: str) -> None:
+    assert str(Duration(ns)) == text
+
+
+@given(st.integers(0, 10**18))
+def test_the_text_form_reads_back_equal(ns: int) -> None:
+    assert Duration.parse(str(Duration(ns)), bare=False) == Duration(ns)
+
+
+@given(st.integers(0, 10**18), st.integers(0, 10**18))
+def test_durations_are_ordered_by_their_length(first: int, second: int) -> None:
+    assert (Duration(first) < Duration(second)) == (first < second)
+
+
+def test_days_are_shown_from_two_on_as_people_write_them() -> None:
+    assert [str(Duration.parse(text)) for text in ("24h", "1d", "48h", "7d", "36h")] == [
+        "24h",
+        "24h",
+        "2d",
+        "7d",
+        "36h",
+    ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost", "Localhost.", "::ffff:127.0.0.1"])
+def test_an_address_that_only_this_machine_reaches(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "voice.example", "192.0.2.1", "::ffff:192.0.2.1", "", "[::1]"])
+def test_an_address_that_others_may_reach(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "2001:db8::1", "voice.example", "0.0.0.0"])
+def test_a_url_made_of_a_host_has_that_host_and_port(host: str) -> None:
+    parts = urlsplit(f"http://{host_and_port(host, 8501)}/path")
+    assert (parts.hostname, parts.port, parts.path) == (host, 8501, "/path")
+
+
+def test_the_zone_of_an_address_is_encoded() -> None:
+    assert host_and_port("fe80::1%eth0", 80) == "[fe80::1%25eth0]:80"
+
+
+def test_every_address_of_this_machine_is_reached_at_the_loopback_one_of_its_kind() -> None:
+    assert [local_host(host) for host in ("0.0.0.0", "::", "192.0.2.1")] == ["127.0.0.1", "::1", "192.0.2.1"]
+    assert [is_unspecified(host) for host in ("0.0.0.0", "::", "::1", "any")] == [True, True, False, False]
+
+
+def test_brackets_belong_to_urls_alone() -> None:
+    assert [without_brackets(host) for host in ("[::1]", "::1", "[::1", "a")] == ["::1", "::1", "[::1", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain – ünïcode 日本 👩‍🚀", "plain – ünïcode 日本 👩‍🚀"),
+        ("\x1b]0;owned\x07\x1b[2J", "\\x1b]0;owned\\x07\\x1b[2J"),
+        ("one\r\ntwo\tthree\u2028four\x85", "one  two three four "),
+        ("abc\u202egnp.exe", "abc\\u202egnp.exe"),
+        ("\x9b31m red \x7f", "\\x9b31m red \\x7f"),
+        ("lone \ud800", "lone \\ud800"),
+        ("joined \u0645\u200c\u062e", "joined \u0645\u200c\u062e"),
+        ("tag \U000e0041", "tag \\U000e0041"),
+    ],
+)
+def test_what_could_act_is_written_out_and_the_rest_stays(text: str, shown: str) -> None:
+    assert one_line(text) == shown
+
+
+@given(st.text(st.characters(codec=None), max_size=80), st.integers(1, 60))
+def test_any_text_is_one_bounded_line_without_anything_that_acts(text: str, longest: int) -> None:
+    shown = one_line(text, longest)
+    assert len(shown) <= longest
+    assert not has_control_characters(shown)
+    assert not any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in shown)
+    assert shown.splitlines() in ([], [shown])
+    shown.encode()  # no surrogate is left that a log could not take
+    assert one_line(shown, longest) == shown
+    lines = several_lines(text, longest)
+    assert len(lines) <= longest
+    assert not has_control_characters(lines.replace("\n", "").replace("\t", ""))
+
+
+def test_a_long_text_says_that_it_is_cut_short() -> None:
+    assert one_line("x" * 501) == "x" * 499 + "…"
+    assert one_line("x" * 500) == "x" * 500
+    assert several_lines("a\r\nb\tc\x1b", 100) == "a\nb\tc\\x1b"
+
+
+@pytest.mark.parametrize("text", ["\r", "\n", "\x00", "\x1b", "\x7f", "\x80", "\u2028", "\u202e", "\ud800"])
+def test_control_characters_are_found(text: str) -> None:
+    assert has_control_characters(f"a{text}b")
+    assert not has_control_characters("a b\u00a0c 日本 👩‍🚀")

@@ -1,18 +1,42 @@
-"""How metrics, outcomes and causes are shown stands with their definitions, and every view reads it there."""
+"""Metrics, outcomes, causes and the generator's health: one definition each, which every view reads."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from io import StringIO
-from typing import get_args
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
 
+from dashboard import descriptions
 from dashboard.components import figures
 from docs_build.pages import PAGES
+from loadtest.reports import rows
+from loadtest.reports import summary as json_summary
 from loadtest.reports.summary import COHORT_METRICS, summary_object
 from loadtest.reports.terminal import final_view
-from telemetry.model import formatting, semconv
+from telemetry.export import instrumentation
+from telemetry.model import formatting, generator_health, semconv
+from telemetry.model.generator_health import (
+    GAUGES,
+    HEALTH_FIGURES,
+    SUMMARY_FIGURES,
+    HealthFigure,
+    gauge_metric,
+    invalid_text,
+    is_not_as_recorded,
+)
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, ITL, METRIC_NAMES, METRICS, View, shown_in
+from telemetry.model.turns import Turn
+from telemetry.store import answers
+from telemetry.store.answers import Filter, Generator
+from telemetry.store.questions import instrument as generator_query
 from telemetry.store.questions.summaries import PHASE_METRICS
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch, PointRow
+from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
 from tests.unit.loadtest.reports import reports_material as material
 
@@ -105,3 +129,153 @@ def test_the_rate_of_tokens_is_of_tokens_that_come_one_by_one(
     assert METRICS["tokens_per_s"].value(turn) == rate
     wall = METRICS["tokens_per_s_wall"].value(turn)
     assert wall == (None if tokens is None else pytest.approx(tokens / 3))
+
+
+ROOT = Path(__file__).parents[4]
+NEW = HealthFigure(
+    name="timer_slip_worst_ns",
+    label="timer slip",
+    unit="ns",
+    definition="Longest delay of a timer.",
+    combine="max",
+    gauge="timer_slip_worst_ns",
+    terminal_row="process",
+    page_line="its process",
+)
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> HealthFigure:
+    """The table with one row more, as every module that reads it sees it."""
+    summary, gauges = (*SUMMARY_FIGURES, NEW), {**GAUGES, "timer_slip_worst_ns": NEW}
+    for module in (generator_health, json_summary, rows, descriptions, generator_query):
+        monkeypatch.setattr(module, "SUMMARY_FIGURES", summary)
+    for module in (generator_health, instrumentation, generator_query):
+        monkeypatch.setattr(module, "GAUGES", gauges)
+    monkeypatch.setattr(answers, "HEALTH_FIGURES", {**HEALTH_FIGURES, NEW.name: NEW})
+    return NEW
+
+
+class _Meter:
+    """Keeps the gauges that are made, and reads one."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, Any] = {}
+
+    def create_observable_gauge(self, name: str, callbacks: list[Any], **_: object) -> None:
+        self.gauges[name] = callbacks[0]
+
+    def read(self, name: str) -> list[float]:
+        return [observation.value for observation in self.gauges[name](None)]
+
+
+def gauges(meter: _Meter) -> instrumentation.GeneratorGauges:
+    telemetry: Any = SimpleNamespace(meter=meter, identity=SimpleNamespace(process_id="p"))
+    return instrumentation.GeneratorGauges(telemetry, "r")
+
+
+def store_with(folder: Path, values: Mapping[str, float]) -> Generator:
+    attributes: dict[str, object] = {"run_id": "r", "process_id": "p"}
+    with StoreWriter(folder) as writer:
+        writer.append(Batch(points=[PointRow(name, 1, value, attributes) for name, value in values.items()]))
+    with StoreReader(folder) as reader:
+        return reader.summary(Filter(run_id="r")).generator
+
+
+def test_a_new_row_is_a_gauge_a_figure_of_the_store_a_json_key_and_a_place_on_terminal_and_page(
+    added: HealthFigure, tmp_path: Path
+) -> None:
+    meter = _Meter()
+    made = gauges(meter)
+    made.report(timer_slip_worst_ns=2_000_000)
+    made.report(timer_slip_worst_ns=1_000_000)
+    assert meter.read("voice.generator.timer_slip_worst_ns") == [2_000_000]
+    found = store_with(tmp_path, {"voice.generator.timer_slip_worst_ns": 2e6, gauge_metric("cpu_ratio"): 0.5})
+    assert (found[added.name], found["cpu_ratio_worst"], found.processes) == (2_000_000, 0.5, 1)
+    whole = replace(material.summary(), generator=found)
+    made_json = json_summary.summary_object(material.report(run=material.run_info(), whole=whole, verdicts=[]))
+    assert made_json["generator"]["timer_slip_worst_s"] == 0.002
+    assert "timer_slip_worst_s" in json_summary.schema()["properties"]["generator"]["required"]
+    assert "timer slip ≤ 2.0 ms" in dict(rows.evidence_rows(material.run_info(), whole))["process"]
+    assert "timer slip ≤ 2.0 ms" in descriptions.describe_generator(found, "its process")
+
+
+def test_every_row_is_in_the_reference_and_every_key_is_its_own() -> None:
+    spans, summary = (PAGES[f"reference/{name}.md"]() for name in ("spans", "json-summary"))
+    for figure in HEALTH_FIGURES.values():
+        assert figure.metric is None or f"`{figure.metric}`" in spans
+        assert not figure.in_summary or f"`{figure.json_key}`" in summary
+    keys = [figure.json_key for figure in SUMMARY_FIGURES]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_turns_carry_is_a_column_of_the_turn_and_every_figure_comes_from_somewhere() -> None:
+    for figure in HEALTH_FIGURES.values():
+        assert figure.turn_column is None or figure.turn_column in Turn.__struct_fields__
+        assert figure.turn_column is not None or figure.gauge is not None
+
+
+def test_a_process_that_reports_an_unknown_figure_fails_at_once() -> None:
+    with pytest.raises(KeyError):
+        gauges(_Meter()).report(no_such_figure=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now", "merged"),
+    [
+        ("loop_lag_worst_ns", 9, 4, 9),
+        ("calls_in_flight", 9, 4, 4),
+        ("frames_sent", 10, 20, 20),
+        ("clock_offset_drift_worst_ns", -50, 20, -50),
+        ("clock_offset_drift_worst_ns", 20, -50, -50),
+    ],
+)
+def test_two_reports_are_merged_as_the_row_says(name: str, before: int, now: int, merged: int) -> None:
+    assert HEALTH_FIGURES[name].merge(before, now) == merged
+
+
+def test_a_figure_of_the_processes_alone_is_named_where_it_is_measured_and_in_the_table() -> None:
+    named = [
+        path.relative_to(ROOT).as_posix()
+        for package in ("telemetry", "loadtest", "dashboard", "docs_build")
+        for path in (ROOT / package).rglob("*.*")
+        if path.suffix in (".py", ".json") and "gc_pause_worst" in path.read_text(encoding="utf-8")
+    ]
+    assert sorted(named) == ["loadtest/swarm/worker.py", "telemetry/model/generator_health.py"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        ((), False),
+        (("frame lateness",), True),
+        (("drift",), True),
+        (("clock step",), False),
+        (("internal error", "EADDRNOTAVAIL"), False),
+        (("clock step", "drift"), True),
+    ],
+)
+def test_a_turn_with_late_frames_or_drift_was_not_as_recorded(reasons: tuple[str, ...], expected: bool) -> None:
+    assert is_not_as_recorded(reasons) is expected
+
+
+@pytest.mark.parametrize(
+    ("not_as_recorded", "faults", "by_reason", "text"),
+    [
+        (0, 0, {}, ""),
+        (4, 0, {"frame lateness": 3, "drift": 2}, "4 not said as recorded (frame lateness 3, drift 2)"),
+        (0, 1, {"clock step": 1}, "1 by a fault of the generator (clock step 1)"),
+        (0, 2, {}, "2 by faults of the generator"),  # an older reporter gives no reason
+        (1, 0, {"drift": 1, "clock step": 1}, "1 not said as recorded (drift 1; also clock step 1)"),
+        (
+            1_204,
+            2,
+            {"drift": 1_204, "clock step": 2},
+            "1,204 not said as recorded (drift 1,204), 2 by faults of the generator (clock step 2)",
+        ),
+    ],
+)
+def test_the_text_counts_turns_and_names_reasons(
+    not_as_recorded: int, faults: int, by_reason: dict[str, int], text: str
+) -> None:
+    assert invalid_text(not_as_recorded, faults, by_reason) == text

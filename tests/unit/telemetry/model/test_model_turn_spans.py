@@ -1,10 +1,12 @@
-"""A turn as attributes: names, what is left out, and refusals by name."""
+"""A turn as attributes, and as a waterfall on one clock."""
 
+import msgspec
 import pytest
 
 from telemetry.model import semconv
-from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes
+from telemetry.model.turn_spans import SpanEvent, SpanRow, TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turns import Turn
+from telemetry.model.waterfall import PARTIAL, Bar, waterfall
 
 TURN = Turn(
     run_id="run",
@@ -159,3 +161,150 @@ def test_newer_fields_are_reported_and_foreign_names_ignored() -> None:
 def test_all_fields_fit_into_a_span() -> None:
     assert len(Turn.__struct_fields__) + 8 < 512
     assert semconv.TURN_PREFIX == "voice.turn."
+
+
+MS = 1_000_000
+END = 50_000 * MS
+
+CLIENT = Turn(
+    run_id="r",
+    call_id="c",
+    turn_index=0,
+    source="client",
+    outcome="ok",
+    span_id="ab",
+    started_unix_ns=1_700_000_000_000 * MS,
+    started_perf_ns=END - 3_000 * MS,
+    speech_start_perf_ns=END - 2_000 * MS,
+    speech_end_perf_ns=END,
+    endpoint_perf_ns=END + 200 * MS,
+    asr_final_perf_ns=END + 300 * MS,
+    llm_first_token_perf_ns=END + 450 * MS,
+    tts_first_chunk_perf_ns=END + 550 * MS,
+    first_audio_perf_ns=END + 580 * MS,
+    reply_end_perf_ns=END + 2_000 * MS,
+    leading_silence_ns=20 * MS,
+    speech_end_audio_ns=2_300 * MS,
+)
+FAR = 9_000_000 * MS
+SERVICE = Turn(
+    run_id="r",
+    call_id="c",
+    turn_index=0,
+    source="service",
+    outcome="ok",
+    started_unix_ns=5,
+    started_perf_ns=FAR,
+    speech_end_perf_ns=FAR,
+    endpoint_perf_ns=FAR + 170 * MS,
+    asr_final_perf_ns=FAR + 270 * MS,
+    llm_first_token_perf_ns=FAR + 420 * MS,
+    tts_first_chunk_perf_ns=FAR + 515 * MS,
+    first_audio_perf_ns=FAR + 535 * MS,
+    speech_end_audio_ns=2_325 * MS,
+)
+
+
+def bar(bars: tuple[Bar, ...], name: str, source: str) -> tuple[float, float]:
+    found = next(b for b in bars if b.name == name and b.source == source)
+    return found.start_ns / MS, found.end_ns / MS
+
+
+def test_the_end_of_the_speech_is_zero_and_the_stages_follow_one_another() -> None:
+    bars = waterfall(CLIENT, None).bars
+    assert [b.name for b in bars] == [
+        "speech", "endpointing", "asr", "llm", "tts", "unexplained", "leading_silence", "playing",
+    ]  # fmt: skip
+    assert bar(bars, "speech", "client") == (-2000, 0)
+    assert bar(bars, "endpointing", "client") == (0, 200)
+    assert bar(bars, "asr", "client") == (200, 300)
+    assert bar(bars, "llm", "client") == (300, 450)
+    assert bar(bars, "tts", "client") == (450, 550)
+    assert bar(bars, "unexplained", "client") == (550, 560)
+    assert bar(bars, "leading_silence", "client") == (560, 580)
+    assert bar(bars, "playing", "client") == (580, 2000)
+
+
+def test_the_service_is_placed_by_the_audio_never_by_its_clock() -> None:
+    picture = waterfall(CLIENT, SERVICE)
+    assert picture.service_offset_ns == 25 * MS
+    assert bar(picture.bars, "endpointing", "service") == (25, 195)
+    assert bar(picture.bars, "tts", "service") == (445, 540)
+    assert picture.client_voice_to_voice_ns == 580 * MS
+    assert picture.service_voice_to_voice_ns == 535 * MS
+
+
+def test_unexplained_is_what_the_service_and_the_silence_leave_over() -> None:
+    picture = waterfall(CLIENT, SERVICE)
+    assert picture.unexplained_ns == (580 - 25 - 515 - 20) * MS
+    assert bar(picture.bars, "unexplained", "client") == (540, 560)
+
+
+def test_a_negative_rest_is_kept_as_a_figure_and_not_drawn() -> None:
+    late = msgspec.structs.replace(SERVICE, tts_first_chunk_perf_ns=FAR + 600 * MS)
+    picture = waterfall(CLIENT, late)
+    assert picture.unexplained_ns == -65 * MS
+    assert all(b.name != "unexplained" for b in picture.bars)
+
+
+def test_a_transcript_beside_the_answer_is_no_stage_on_the_way() -> None:
+    beside = msgspec.structs.replace(CLIENT, asr_final_perf_ns=END + 500 * MS)
+    bars = waterfall(beside, None).bars
+    assert all(b.name != "asr" for b in bars)
+    assert bar(bars, "llm", "client") == (200, 450)
+
+
+def test_a_service_that_does_not_say_where_speech_ended_starts_at_zero() -> None:
+    blind = msgspec.structs.replace(SERVICE, speech_end_audio_ns=None)
+    picture = waterfall(CLIENT, blind)
+    assert picture.service_offset_ns is None
+    assert bar(picture.bars, "endpointing", "service") == (0, 170)
+
+
+def test_a_service_without_an_end_of_speech_cannot_be_placed() -> None:
+    lost = msgspec.structs.replace(SERVICE, speech_end_perf_ns=None)
+    assert {b.source for b in waterfall(CLIENT, lost).bars} == {"client"}
+    assert {m.source for m in waterfall(CLIENT, lost).marks} == {"client"}
+
+
+def test_a_turn_without_a_reply_keeps_what_it_has() -> None:
+    silent = msgspec.structs.replace(
+        CLIENT, outcome="no_reply", llm_first_token_perf_ns=None, tts_first_chunk_perf_ns=None,
+        first_audio_perf_ns=None, reply_end_perf_ns=None, leading_silence_ns=None, hangup_perf_ns=END + 9_000 * MS,
+    )  # fmt: skip
+    picture = waterfall(silent, None)
+    assert [b.name for b in picture.bars] == ["speech", "endpointing", "asr"]
+    assert picture.unexplained_ns is None
+    assert picture.client_voice_to_voice_ns is None
+    assert picture.marks[-1].name == "hangup"
+
+
+def test_a_turn_that_ended_before_its_speech_counts_from_its_beginning() -> None:
+    broken = msgspec.structs.replace(
+        CLIENT, outcome="error", speech_end_perf_ns=None, endpoint_perf_ns=None, asr_final_perf_ns=None,
+        llm_first_token_perf_ns=None, tts_first_chunk_perf_ns=None, first_audio_perf_ns=None, reply_end_perf_ns=None,
+    )  # fmt: skip
+    picture = waterfall(broken, None)
+    assert picture.origin == "started"
+    assert [(m.name, m.at_ns) for m in picture.marks] == [("speech_start", 1_000 * MS)]
+
+
+def test_the_service_alone_stands_on_its_own_zero() -> None:
+    picture = waterfall(None, SERVICE)
+    assert bar(picture.bars, "endpointing", "service") == (0, 170)
+    assert picture.unexplained_ns is None
+
+
+def test_partials_under_the_callers_turn_are_marks_and_others_are_not() -> None:
+    at = CLIENT.started_unix_ns + 1_400 * MS
+    events = (SpanEvent(semconv.EVENT_ASR_PARTIAL, at), SpanEvent("other", at))
+    spans = [
+        SpanRow("t", "s", parent, semconv.SPAN_ASR, "x", at, at, {}, events) for parent in (CLIENT.span_id, "elsewhere")
+    ]
+    partials = [m for m in waterfall(CLIENT, SERVICE, spans).marks if m.name == PARTIAL]
+    assert [m.at_ns for m in partials] == [(1_400 - 3_000) * MS]
+
+
+def test_a_turn_without_any_side_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one side"):
+        waterfall(None, None)

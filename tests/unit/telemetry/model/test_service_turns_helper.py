@@ -1,17 +1,22 @@
-"""The helper to copy sends what the table of service spans lists, and nothing else."""
+"""Spans of services of one's own: the table, the vocabulary, the helper to copy, and the run that they belong to."""
 
 import inspect
 import runpy
 import time
 from collections.abc import Mapping
+from datetime import date
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from telemetry.model.services import service_span_table
+from telemetry.model import semconv
+from telemetry.model.metrics import TIMESTAMPS
+from telemetry.model.services import ServiceDay, ServiceSpanTable, service_day, service_run_id, service_span_table
+from telemetry.model.turns import Turn
 from tests.fixtures_sidecar import ROOT
 
 TABLE = service_span_table()
@@ -96,3 +101,61 @@ def test_without_an_sdk_it_does_nothing() -> None:
     with HELPER["VoiceTurn"]("call", cohort="a") as turn:
         turn.mark("asr.final")
     assert not turn.span.is_recording()
+
+
+LAST_MOMENT_UNIX_NS = 1_794_355_199_999_999_999  # 2026-11-10 23:59:59.999999999 UTC
+
+
+def test_a_run_is_a_service_and_a_day_in_utc() -> None:
+    assert service_run_id("bot", LAST_MOMENT_UNIX_NS) == "service:bot:2026-11-10"
+    assert service_run_id("bot", LAST_MOMENT_UNIX_NS + 1) == "service:bot:2026-11-11"
+
+
+@pytest.mark.parametrize("service", ["bot", "a:b", "two\nlines", "service:bot:2026-11-10"])
+def test_the_service_and_the_day_come_back(service: str) -> None:
+    assert service_day(service_run_id(service, LAST_MOMENT_UNIX_NS)) == ServiceDay(service, date(2026, 11, 10))
+
+
+def test_a_service_without_a_name_has_the_name_that_opentelemetry_gives_it() -> None:
+    assert service_run_id("", LAST_MOMENT_UNIX_NS) == "service:unknown_service:2026-11-10"
+
+
+@pytest.mark.parametrize("run_id", ["", "night", "service:bot", "service::2026-11-10", "service:bot:2026-13-10"])
+def test_other_run_ids_are_of_no_service(run_id: str) -> None:
+    assert service_day(run_id) is None
+
+
+FIELDS = {field.name: field for field in msgspec.structs.fields(Turn)}
+
+
+def test_every_row_becomes_a_field_of_a_turn() -> None:
+    assert {each.field for each in (*TABLE.event, *TABLE.attribute)} <= set(FIELDS)
+    assert {each.field.removesuffix("_perf_ns") for each in TABLE.event} == set(TIMESTAMPS), "each timestamp has one"
+
+
+def test_names_are_unique_and_only_a_cohort_and_a_user_have_two() -> None:
+    names = [each.name for each in (*TABLE.span, *TABLE.event, *TABLE.attribute)]
+    assert len(names) == len(set(names))
+    fields = [each.field for each in (*TABLE.event, *TABLE.attribute)]
+    assert sorted(field for field in set(fields) if fields.count(field) > 1) == ["cohort", "user_id"]
+
+
+def test_names_are_those_of_the_vocabulary_where_it_has_one() -> None:
+    names = {each.name for each in (*TABLE.event, *TABLE.attribute)}
+    assert {semconv.EVENT_ASR_PARTIAL, semconv.EVENT_LLM_FIRST_TOKEN} <= names
+    assert {semconv.GEN_AI_CONVERSATION_ID, semconv.GEN_AI_REQUEST_MODEL, semconv.ERROR_TYPE} <= names
+    assert [span.name for span in TABLE.span] == [
+        semconv.SPAN_TURN,
+        semconv.SPAN_ASR,
+        semconv.SPAN_LLM,
+        semconv.SPAN_TTS,
+    ]
+    for attribute in TABLE.attribute:
+        if attribute.name.startswith(semconv.TURN_PREFIX):
+            assert attribute.name == semconv.TURN_PREFIX + attribute.field
+
+
+def test_a_row_with_a_misspelled_key_is_refused() -> None:
+    row = {"name": "voice.x", "fields": "cohort", "field": "cohort", "meaning": "m"}
+    with pytest.raises(msgspec.ValidationError, match="fields"):
+        msgspec.convert({"span": [], "event": [], "attribute": [row]}, ServiceSpanTable)

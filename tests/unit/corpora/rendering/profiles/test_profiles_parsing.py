@@ -1,13 +1,17 @@
-"""Tests of the parsing of profiles from texts and tables, and that all faults are reported at once."""
+"""Profiles from texts, tables and the user's own sounds, with all faults at once; lost and late packets by theory."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.profiles import opus
+from corpora.rendering.profiles.files import read_sounds
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+from corpora.rendering.profiles.packets import late_packets, lost_packets
 from corpora.rendering.profiles.parsing import profile_from_table, profile_from_text
 from corpora.rendering.profiles.profile import Profile
 
@@ -159,3 +163,109 @@ def test_digests_differ_by_profile_and_by_opus_library(monkeypatch: pytest.Monke
     monkeypatch.setattr(opus, "library_version", lambda: "libopus 99")
     assert profile_from_text("channel=opus").digest != digests["channel=opus"]
     assert profile_from_text("channel=g711u").digest == digests["channel=g711u"]
+
+
+RATE_HZ = 16_000
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS")]
+)
+def test_a_sound_file_is_read_to_its_end(tmp_path: Any, encode: Any, form: str, subtype: str) -> None:
+    file = tmp_path / f"fan.{form.lower()}"
+    file.write_bytes(encode(np.random.default_rng(1).standard_normal(RATE_HZ * 2) * 0.05, form=form, subtype=subtype))
+    assert Profile(f"file:{file}", 10.0).varies
+    assert len(read_sounds(f"file:{file}", RATE_HZ)) == pytest.approx(2 * RATE_HZ, abs=1_200)
+
+
+@pytest.mark.parametrize("part", ["noise", "room"])
+def test_a_truncated_sound_file_is_one_sentence_before_anything_is_rendered(
+    tmp_path: Any, encode: Any, part: str
+) -> None:
+    whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ * 4) * 0.05)
+    for kept in (0.3, 0.6, 0.95):
+        (tmp_path / "fan.flac").write_bytes(whole[: round(len(whole) * kept)])
+        for path in (tmp_path, tmp_path / "fan.flac"):
+            with pytest.raises(CorpusError) as caught:
+                Profile("white" if part == "room" else f"file:{path}", 10.0, room=f"file:{path}")
+            for line in str(caught.value).splitlines():
+                file = tmp_path / "fan.flac"
+                assert line.startswith((f"{file}: is truncated", f"{file}: cannot be decoded"))
+                assert "restore it" in line
+
+
+@pytest.mark.parametrize(("form", "subtype"), [("WAV", "PCM_16"), ("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS")])
+def test_truncated_noise_is_rejected_in_every_format(tmp_path: Any, encode: Any, form: str, subtype: str) -> None:
+    whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ * 4) * 0.05, form=form, subtype=subtype)
+    file = tmp_path / f"fan.{form.lower()}"
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CorpusError, match=r"fan\.\w+: is truncated or damaged: .*; restore it\."):
+        Profile(f"file:{file}", 10.0)
+
+
+@pytest.mark.parametrize("stated", [0, 16_000, 2_000_000_000, 0xFFFFFFFF])
+def test_noise_whose_header_states_another_length_is_read_to_its_end(tmp_path: Any, encode: Any, stated: int) -> None:
+    content = bytearray(encode(np.random.default_rng(1).standard_normal(RATE_HZ * 2) * 0.05, form="WAV"))
+    at = content.index(b"data") + 4
+    content[at : at + 4] = stated.to_bytes(4, "little")
+    (tmp_path / "fan.wav").write_bytes(content)
+    assert len(read_sounds(f"file:{tmp_path / 'fan.wav'}", RATE_HZ)) == 2 * RATE_HZ
+
+
+@pytest.mark.parametrize(("form", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")])
+def test_noise_after_other_noise_in_one_file_is_named(tmp_path: Any, encode: Any, form: str, subtype: str) -> None:
+    whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ) * 0.05, form=form, subtype=subtype)
+    file = tmp_path / f"fan.{form.lower()}"
+    file.write_bytes(whole + whole)
+    with pytest.raises(CorpusError, match="contains 2 recordings; save each as its own file"):
+        Profile(f"file:{file}", 10.0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [PacketLoss(0.05), PacketLoss(0.1, 4.0), PacketLoss(0.2, 8.0, 0.6), PacketLoss(0.01, 2.0)],
+    ids=lambda loss: loss.label,
+)
+def test_loss_has_the_requested_rate_and_bursts(loss: PacketLoss) -> None:
+    lost = lost_packets(loss, 200_000, 7)
+    assert np.mean(lost) == pytest.approx(loss.ratio, rel=0.1)
+    if loss.burst_packets is not None and loss.bad_loss == 1.0:
+        runs = [len(list(run)) for is_lost, run in itertools.groupby(lost.tolist()) if is_lost]
+        assert np.mean(runs) == pytest.approx(loss.burst_packets, rel=0.1)
+    assert np.array_equal(lost, lost_packets(loss, 200_000, 7))
+    assert np.array_equal(lost[:50], lost_packets(loss, 50, 7))
+    assert not np.array_equal(lost, lost_packets(loss, 200_000, 8))
+
+
+@pytest.mark.parametrize("ratio", [0.02, 0.05, 0.2])
+def test_loss_without_bursts_is_independent_per_packet(ratio: float) -> None:
+    packets = 400_000
+    lost = lost_packets(PacketLoss(ratio), packets, 11)
+    # Both are counts of independent events: single losses, and two losses in a row.
+    for found, expected in ((np.sum(lost), ratio * packets), (np.sum(lost[1:] & lost[:-1]), ratio**2 * packets)):
+        assert abs(found - expected) < 4 * np.sqrt(expected * (1 + 2 * ratio))
+    runs = np.array([len(list(run)) for is_lost, run in itertools.groupby(lost.tolist()) if is_lost])
+    lengths = np.arange(1, 4)
+    expected_counts = len(runs) * (1 - ratio) * ratio ** (lengths - 1.0)
+    counts = np.array([np.sum(runs == length) for length in lengths])
+    assert np.all(np.abs(counts - expected_counts) < 4 * np.sqrt(expected_counts) + 1)
+
+
+@pytest.mark.parametrize(
+    "loss", [PacketLoss(0.05, 3.0), PacketLoss(0.1, 1.0), PacketLoss(0.2, 8.0, 0.6)], ids=lambda loss: loss.label
+)
+def test_losses_in_bursts_follow_the_two_state_markov_chain(loss: PacketLoss) -> None:
+    """Compare how often two packets some steps apart are both lost with powers of the transition matrix."""
+    packets = 400_000
+    lost = lost_packets(loss, packets, 12).astype(float)
+    bad = loss.ratio / loss.bad_loss
+    leave = 1 / (loss.burst_packets or 1)
+    transitions = np.array([[1 - bad * leave / (1 - bad), bad * leave / (1 - bad)], [leave, 1 - leave]])
+    for step in (1, 2, 3, 5, 10):
+        again = bad * np.linalg.matrix_power(transitions, step)[1, 1] * loss.bad_loss**2
+        assert np.mean(lost[step:] * lost[:-step]) == pytest.approx(again, rel=0.08, abs=2e-4)
+
+
+def test_a_deeper_buffer_has_fewer_late_packets() -> None:
+    shares = [np.mean(late_packets(Jitter(20.0, buffer), 100_000, 1)) for buffer in (20.0, 40.0, 80.0)]
+    assert shares == pytest.approx([np.exp(-1), np.exp(-2), np.exp(-4)], rel=0.1)

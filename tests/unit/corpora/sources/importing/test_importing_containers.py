@@ -1,9 +1,10 @@
-"""Files whose header does not state their length, several recordings in one file, and clipping: nothing is lost unsaid.
+"""Audio of every format and container, whole, truncated, clipped or of unknown length, as it is imported.
 
 The files are built from whole ones by hand, or by PyAV; what they must hold is the recordings that they were made of.
 """
 
 import io
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,26 @@ import av
 import numpy as np
 import pytest
 import soundfile
+import soxr
 
+from corpora.annotation.boundary_review import review_reasons
+from corpora.annotation.bounds import find_speech_bounds
+from corpora.annotation.levels import active_speech_level_dbov
 from corpora.annotation.lint import diagnostics
+from corpora.sources.importing.conditioning import loudness_lufs, read_recording
+from corpora.sources.importing.decoding import parse_raw_format
+from corpora.sources.importing.items import Item, Settings
 from corpora.sources.importing.pipeline import Outcome
-from tests.unit.corpora.sources.importing.sources import RATE_HZ, Samples, faults_of, import_source, put, speech
+from tests.unit.corpora.sources.importing.sources import (
+    RATE_HZ,
+    Samples,
+    faults_of,
+    import_source,
+    opened,
+    put,
+    speech,
+    texts,
+)
 
 FIRST, SECOND = 0, 1
 
@@ -233,3 +250,305 @@ def test_clipping_outside_of_a_cut_or_in_another_channel_does_not_count(source: 
     assert {each.text: "came clipped" in (each.processing or "") for each in outcome.imported} == {
         "cut": False, "quiet": False, "loud": True,
     }  # fmt: skip
+
+
+_RATES = [(None, 192_000, 48_000), (16_000, 44_100, 16_000), (None, 44_100, 44_100)]
+SETTINGS = Settings(license="CC0-1.0", consent="asked", label="test", loudness="none", level_db=0.0)
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "ogg", "opus", "aiff", "m4a", "g722", "raw"])
+def test_a_recording_of_each_format_keeps_its_text_and_bounds(tmp_path: Path, kind: str) -> None:
+    samples = speech()
+    put(tmp_path / "in" / f"clip.{kind}", samples, text="a text")
+    outcome = import_source(tmp_path / "in", tmp_path / "out", raw=parse_raw_format("s16le:16000:1"))
+    (utterance,) = opened(outcome).utterances
+    assert (utterance.text, utterance.license, utterance.consent) == ("a text", "CC0-1.0", "asked by a test")
+    truth = find_speech_bounds(samples, RATE_HZ)
+    # An encoder may add a delay before the audio (AAC: twice 1024 samples); the length of the speech is unchanged.
+    delay = utterance.speech_start_sample - truth.start_sample
+    assert -160 <= delay <= (2_400 if kind in ("m4a", "mp3") else 160)
+    assert utterance.speech_end_sample - truth.end_sample - delay == pytest.approx(0, abs=480)
+
+
+def test_an_unprocessed_lossless_recording_keeps_every_sample(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.flac", speech())
+    outcome = import_source(tmp_path / "in", tmp_path / "out", loudness="none", level_db=0.0)
+    corpus = opened(outcome)
+    assert np.array_equal(corpus.read(corpus.utterances[0]), speech())
+    assert corpus.utterances[0].processing is None
+
+
+@pytest.mark.parametrize(
+    ("requested_hz", "from_hz", "to_hz"), [(None, 192_000, 48_000), (16_000, 44_100, 16_000), (None, 44_100, 44_100)]
+)
+def test_resampling_in_blocks_equals_resampling_at_once(
+    tmp_path: Path, requested_hz: int | None, from_hz: int, to_hz: int
+) -> None:
+    wide = np.asarray(soxr.resample(speech(), RATE_HZ, from_hz, quality="VHQ")) * 0.5
+    file = put(tmp_path / "a.wav", wide, from_hz)
+    original, _ = soundfile.read(file)
+    settings = Settings("", "", "x", rate_hz=requested_hz, loudness="none")
+    samples, rate_hz, steps = read_recording(Item("a", file, "a.wav"), settings)
+    assert rate_hz == to_hz
+    assert steps == ([f"resampled from {from_hz} Hz"] if from_hz != to_hz else [])
+    whole = np.asarray(soxr.resample(original, from_hz, to_hz, quality="VHQ")) if from_hz != to_hz else original
+    assert len(samples) == len(whole)
+    assert np.max(np.abs(samples - whole)) < 1e-4
+
+
+def test_the_active_speech_level_is_set(tmp_path: Path) -> None:
+    file = put(tmp_path / "a.wav", speech() * 0.1)
+    settings = Settings("", "", "x", loudness="asl", level_db=-30.0)
+    samples, rate_hz, steps = read_recording(Item("a", file, "a.wav"), settings)
+    bounds = find_speech_bounds(samples, rate_hz)
+    assert active_speech_level_dbov(samples, rate_hz, bounds.start_sample, bounds.end_sample) == pytest.approx(
+        -30, abs=0.1
+    )
+    assert steps[0].endswith("dB to -30.0 dBov ASL")
+
+
+def test_bs1770_loudness_follows_the_recommendation_and_is_set(tmp_path: Path) -> None:
+    # BS.1770-4: a 997 Hz sine at 0 dBFS on one channel has -3.01 LKFS, so at -20 dBFS it has -23.01.
+    sine = 0.1 * np.sin(2 * np.pi * 997 * np.arange(3 * 48_000) / 48_000)
+    assert loudness_lufs(sine, 48_000) == pytest.approx(-23.01, abs=0.05)
+    file = put(tmp_path / "a.wav", speech() * 0.3)
+    samples, rate_hz, steps = read_recording(
+        Item("a", file, "a.wav"), Settings("", "", "x", loudness="bs1770", level_db=-23.0)
+    )
+    assert loudness_lufs(samples, rate_hz) == pytest.approx(-23.0, abs=0.05)
+    assert steps[0].endswith("dB to -23.0 LUFS")
+
+
+def test_a_clip_shorter_than_a_bs1770_block_has_a_loudness() -> None:
+    sine = 0.1 * np.sin(2 * np.pi * 997 * np.arange(48_000) / 48_000)
+    assert loudness_lufs(sine[:4_800], 48_000) == pytest.approx(-23.01, abs=0.5)
+
+
+def test_a_clip_is_not_raised_into_clipping(tmp_path: Path) -> None:
+    clicked = speech() * 0.05
+    clicked[5_000] = 0.9
+    file = put(tmp_path / "a.wav", clicked)
+    samples, _, steps = read_recording(Item("a", file, "a.wav"), Settings("", "", "x", loudness="asl", level_db=-16.0))
+    assert np.max(np.abs(samples)) == pytest.approx(10 ** (-1 / 20), rel=1e-3)
+    assert "short of it for its peak" in steps[0]
+
+
+@pytest.mark.parametrize(("channel", "index"), [(0, 0), (1, 1)])
+def test_a_channel_can_be_chosen(tmp_path: Path, channel: int, index: int) -> None:
+    both = np.stack((speech(0)[:12_000], speech(1)[:12_000]), axis=1)
+    file = put(tmp_path / "a.wav", both)
+    samples, _, steps = read_recording(Item("a", file, "a.wav", channel=channel), SETTINGS)
+    assert np.max(np.abs(samples - both[:, index])) < 1e-4
+    assert steps == [f"channel {channel} of 2"]
+
+
+def test_equal_channels_require_no_choice_and_can_be_mixed(tmp_path: Path) -> None:
+    same = np.repeat(speech()[:, None], 2, axis=1)
+    file = put(tmp_path / "a.wav", same)
+    for channel in (None, "mix"):
+        settings = Settings("", "", "x", loudness="none", channel=channel)  # pyright: ignore[reportArgumentType]
+        samples, _, _ = read_recording(Item("a", file, "a.wav"), settings)
+        assert np.max(np.abs(samples - speech())) < 1e-4
+
+
+def test_doubtful_bounds_are_found_by_uncertainty_and_by_the_edges(tmp_path: Path) -> None:
+    clean = speech(3)  # a clip whose bounds stay sure after a change of level
+    noise = np.random.default_rng(1).standard_normal(len(clean)) * 0.02
+    put(tmp_path / "in" / "noisy.wav", clean + noise)
+    put(tmp_path / "in" / "clean.wav", clean)
+    bounds = find_speech_bounds(clean, RATE_HZ)
+    put(tmp_path / "in" / "tight.wav", clean[bounds.start_sample + 800 : bounds.end_sample - 800])
+    outcome = import_source(tmp_path / "in", tmp_path / "out")
+    found = {utterance.id: " ".join(review_reasons(utterance, "recorded")) for utterance in outcome.imported}
+    assert found["clean"] == ""
+    assert "known only to" in found["noisy"]
+    assert "begins where the clip does" in found["tight"]
+    assert "ends where the clip does" in found["tight"]
+    exact = {utterance.id: " ".join(review_reasons(utterance, "exact")) for utterance in outcome.imported}
+    assert "begins where the clip does" in exact["tight"]
+    assert not any(" ends " in reasons for reasons in exact.values()), "with exact edges, no end is in doubt"
+
+
+def test_a_recording_without_a_text_is_imported(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "sub" / "yes.wav", speech(0), text="yes please")
+    put(tmp_path / "in" / "sub" / "no.wav", speech(1))
+    assert texts(import_source(tmp_path / "in", tmp_path / "out")) == {"yes": "yes please", "no": None}
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus", "ogg", "flac", "m4a", "aiff"])
+@pytest.mark.parametrize("kept", [0.5, 0.9])
+def test_a_truncated_recording_is_a_fault_with_its_name(source: Path, kind: str, kept: float) -> None:
+    put(source / "whole.wav", speech(1), text="all of it")
+    file = put(source / f"part.{kind}", speech(0), text="half of it")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: round(len(whole) * kept)])
+    (sentence,) = faults_of(source)
+    assert sentence.startswith((f"part.{kind}: is truncated", f"part.{kind}: cannot be decoded"))
+    outcome = import_source(source, source.parent / "out", skip_bad=True)
+    assert texts(outcome) == {"whole": "all of it"}
+    assert outcome.faults == (sentence,)
+
+
+def test_gsm_without_a_header_is_read(source: Path) -> None:
+    wav = put(source / "a.wav", speech(0)[::2], 8_000)
+    samples, _ = soundfile.read(wav)
+    wav.unlink()
+    soundfile.write(source / "a.gsm", samples, 8_000, format="RAW", subtype="GSM610")
+    (source / "a.txt").write_text("by telephone")
+    (utterance,) = opened(import_source(source, source.parent / "out", loudness="none")).utterances
+    assert (utterance.text, utterance.sample_rate_hz) == ("by telephone", 8_000)
+    assert utterance.samples == len((source / "a.gsm").read_bytes()) // 33 * 160
+    decoded, _ = soundfile.read(source.parent / "out" / utterance.path)
+    assert np.corrcoef(decoded[: len(samples)], samples)[0, 1] > 0.9
+
+
+def test_gsm_that_ends_inside_a_frame_is_a_fault(source: Path) -> None:
+    soundfile.write(source / "a.gsm", speech(0)[::2], 8_000, format="RAW", subtype="GSM610")
+    (source / "a.gsm").write_bytes((source / "a.gsm").read_bytes()[:-5])
+    assert faults_of(source) == ("a.gsm: is truncated or damaged: 28 bytes follow its last whole frame; restore it.",)
+
+
+def test_a_wav_with_the_suffix_of_gsm_is_read_as_wav(source: Path) -> None:
+    soundfile.write(source / "a.gsm", speech(0)[::2], 8_000, format="WAV", subtype="GSM610")
+    assert len(import_source(source, source.parent / "out").imported) == 1
+
+
+@pytest.mark.parametrize(("subtype", "suffix"), [("PCM_16", "sph"), ("ULAW", "SPH"), ("PCM_16", "nist")])
+def test_nist_sphere_is_read(source: Path, subtype: str, suffix: str) -> None:
+    soundfile.write(source / f"a.{suffix}", speech(0), RATE_HZ, format="NIST", subtype=subtype)
+    (utterance,) = import_source(source, source.parent / "out").imported
+    assert (utterance.samples, utterance.sample_rate_hz) == (len(speech(0)), RATE_HZ)
+
+
+def sphere(coding: str, count: int, data: bytes) -> bytes:
+    fields = {
+        "sample_count": ("-i", str(count)),
+        "sample_n_bytes": ("-i", "2"),
+        "channel_count": ("-i", "1"),
+        "sample_rate": ("-i", "16000"),
+        "sample_byte_format": ("-s2", "01"),
+        "sample_coding": (f"-s{len(coding)}", coding),
+    }
+    lines = [
+        "NIST_1A",
+        "   1024",
+        *(f"{name} {kind} {value}" for name, (kind, value) in fields.items()),
+        "end_head",
+        "",
+    ]
+    return "\n".join(lines).encode().ljust(1024) + data
+
+
+def test_compressed_or_truncated_nist_sphere_is_a_fault(source: Path) -> None:
+    pcm = np.rint(speech(0) * 32_767).astype("<i2").tobytes()
+    (source / "a.sph").write_bytes(sphere("pcm,embedded-shorten-v2.00", len(pcm) // 2, pcm[:9_000]))
+    (source / "b.sph").write_bytes(sphere("pcm", len(pcm) // 2, pcm[:9_000]))
+    compressed, cut = faults_of(source)
+    assert compressed == (
+        "a.sph: is NIST SPHERE compressed as 'pcm,embedded-shorten-v2.00', which is not supported; convert it with "
+        "sph2pipe -f wav."
+    )
+    assert cut.startswith(f"b.sph: is truncated or damaged: it promises {len(pcm)} bytes of sound and holds 9000")
+
+
+def chirp(seconds: float, speed: float = 1.0, rate_hz: int = RATE_HZ) -> Samples:
+    """A frequency sweep with a Gaussian envelope, computed exactly for any speed."""
+    times = np.arange(round(seconds / speed * rate_hz)) / rate_hz * speed
+    bell = np.exp(-(((times - seconds / 2) / (seconds / 6)) ** 2))
+    return 0.3 * bell * np.sin(2 * np.pi * (300 * times + 600 * times**2))
+
+
+def cut(name: str, start_s: float, duration_s: float, *transforms: Any) -> dict[str, Any]:
+    recording = {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "a.wav"}]}
+    recording |= {"sampling_rate": RATE_HZ, "transforms": list(transforms)} if transforms else {}
+    supervisions = [{"text": f"said {name}"}]
+    place = {"start": start_s, "duration": duration_s, "channel": 0}
+    return {"id": name, **place, "recording": recording, "supervisions": supervisions}
+
+
+def transform(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "kwargs": arguments}
+
+
+def cuts(source: Path, *rows: dict[str, Any]) -> None:
+    (source / "cuts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1, 1.25])
+def test_lhotse_speed_equals_its_formula(source: Path, factor: float) -> None:
+    put(source / "a.wav", chirp(2.0))
+    cuts(source, cut("fast", 0.0, 2.0 / factor, transform("Speed", factor=factor)), cut("plain", 0.0, 2.0))
+    corpus = opened(import_source(source, source.parent / "out", loudness="none"))
+    fast, plain = corpus.utterances
+    reference = chirp(2.0, factor)
+    actual = corpus.read(fast)
+    assert (fast.text, fast.samples) == ("said fast", len(reference))
+    assert np.max(np.abs(actual - reference)) < 1e-3 * np.max(np.abs(reference))
+    assert fast.processing == f"speed {factor:g}"
+    assert plain.samples == 2 * RATE_HZ
+    assert np.max(np.abs(corpus.read(plain) - chirp(2.0))) < 1e-4
+
+
+def test_the_times_of_a_cut_apply_after_its_speed(source: Path) -> None:
+    put(source / "a.wav", chirp(2.0))
+    cuts(source, cut("part", 0.5, 0.8, transform("Speed", factor=1.1)))
+    corpus = opened(import_source(source, source.parent / "out", loudness="none"))
+    (part,) = corpus.utterances
+    assert part.samples == round(0.8 * RATE_HZ)
+    reference, actual = chirp(2.0, 1.1)[8_000:20_800], corpus.read(part)
+    assert np.max(np.abs(actual - reference)[200:-200]) < 2e-3 * np.max(np.abs(reference))
+
+
+def test_lhotse_transforms_are_applied_in_order(source: Path) -> None:
+    put(source / "a.wav", chirp(2.0))
+    steps = [
+        transform("Resample", source_sampling_rate=16_000, target_sampling_rate=12_000),
+        transform("Speed", factor=1.1),
+        transform("Volume", factor=0.5),
+    ]
+    cuts(source, cut("all", 0.0, 2.0 / 1.1, *steps))
+    corpus = opened(import_source(source, source.parent / "out", loudness="none"))
+    (utterance,) = corpus.utterances
+    assert utterance.sample_rate_hz == 12_000
+    reference, actual = 0.5 * chirp(2.0, 1.1, 12_000), corpus.read(utterance)
+    length = min(len(reference), len(actual))
+    assert abs(len(reference) - len(actual)) <= 1
+    assert np.max(np.abs(actual[:length] - reference[:length])) < 2e-3 * np.max(np.abs(reference))
+    assert utterance.processing == "resample 12000 Hz; speed 1.1; gain 0.5; resampled from 16000 Hz"
+
+
+def test_the_same_audio_at_two_speeds_is_two_utterances_when_appended(source: Path) -> None:
+    put(source / "a.wav", chirp(2.0))
+    plain, slow = cut("u", 0.0, 2.0), cut("u_sp0.9", 0.0, 2.0 / 0.9, transform("Speed", factor=0.9))
+    cuts(source, plain)
+    import_source(source, source.parent / "out", append=True)
+    cuts(source, plain, slow)
+    outcome = import_source(source, source.parent / "out", append=True)
+    assert (outcome.already, len(outcome.imported)) == (1, 1)
+    assert texts(outcome) == {"u": "said u", "u_sp0.9": "said u_sp0.9"}
+
+
+@pytest.mark.parametrize(
+    ("last_transform", "expected"),
+    [
+        (transform("Tempo", factor=1.1), "its recording has the transform 'Tempo', which is not supported"),
+        (transform("ReverbWithImpulseResponse", rir=None), "has the transform 'ReverbWithImpulseResponse'"),
+        (transform("Narrowband", codec="mulaw"), "has the transform 'Narrowband'"),
+        ({"kwargs": {}}, "has the transform None"),
+        (7, "has the transform None"),
+        (transform("Speed"), "the transform Speed of its recording has the factor None; it must be a number"),
+        (transform("Speed", factor=0), "the transform Speed of its recording has the factor 0; it must be"),
+        (transform("Speed", factor="1.1"), "the transform Speed of its recording has the factor '1.1'; it must be"),
+        (transform("Resample", target_sampling_rate=-1), "Resample of its recording has the target_sampling_rate -1"),
+        (None, "the transforms of its recording are not a list; correct them."),
+    ],
+)
+def test_an_unsupported_transform_is_reported(source: Path, last_transform: Any, expected: str) -> None:
+    put(source / "a.wav", chirp(2.0))
+    row = cut("u", 0.0, 1.0, transform("Volume", factor=2.0), last_transform)
+    if last_transform is None:
+        row["recording"]["transforms"] = {"name": "Speed"}
+    cuts(source, row)
+    (sentence,) = faults_of(source)
+    assert sentence.startswith(("cuts.jsonl:1: its recording", "cuts.jsonl:1: the transform"))
+    assert expected in sentence

@@ -1,16 +1,22 @@
-"""What every registered protocol declares of itself is true: a stage it cannot show never comes, any other does."""
+"""Capabilities, built-in objectives and neutral options of every registered protocol are true of its wire."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import pytest
 
+from loadtest.errors import UsageError
 from loadtest.protocols import registry
-from loadtest.protocols.base import EventKind, TransportKind, TurnControl
+from loadtest.protocols.base import CallerOptions, EventKind, TransportKind, TurnControl
 from loadtest.protocols.built_in import METRIC_OF
-from telemetry.model.metrics import DEFINITIONS
+from loadtest.protocols.registry import make_caller
+from telemetry.model.metrics import DEFINITIONS, is_withheld
+from telemetry.objectives.observable import built_in_objectives, observed
+from telemetry.objectives.openslo import parse_objectives
+from telemetry.objectives.slo import default_objectives
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS, Line, kinds
+from tests.unit.loadtest.protocols.contract.scripted_call import ScriptedCall
 from tests.unit.loadtest.protocols.contract.wire_script import Stage
 
 every_wire = pytest.mark.parametrize("name", sorted(SCRIPTS))
@@ -109,3 +115,161 @@ def test_the_description_says_what_the_caller_declares(name: str) -> None:
     assert description.transport == capabilities.transport
     observable = [stage for stage, metric in METRIC_OF.items() if metric not in capabilities.not_observable]
     assert list(description.shows) == observable
+
+
+# By hand, of wires whose callers hear least.
+EXPECTED = {
+    "twilio": {"voice-to-voice", "continuous-audio", "connect", "good-turns"},
+    "vonage": {"voice-to-voice", "continuous-audio", "connect", "good-turns"},
+    "tts": {"voice-to-voice", "continuous-audio", "connect", "good-turns"},
+    "llm": {"llm-first-token", "connect", "good-turns"},
+    "asr": {"asr-final", "connect", "good-turns"},
+    "vllm-realtime": {"asr-final", "connect", "good-turns"},
+}
+
+
+def test_every_registered_protocol_is_asked() -> None:
+    assert set(SCRIPTS) == set(registry.names())
+
+
+@every_wire
+def test_the_set_follows_what_the_wire_cannot_show(name: str) -> None:
+    not_observable = Line(name).caller.capabilities.not_observable
+    chosen = built_in_objectives(not_observable)
+    built_in = default_objectives()
+    assert [each.name for each in chosen.objectives] == [o.name for o in built_in if o.metric not in not_observable]
+    left_out = {objective.name: reason for objective, reason in chosen.left_out}
+    assert left_out == {o.name: not_observable[o.metric] for o in built_in if o.metric in not_observable}
+    assert {each.name for each in chosen.objectives} == EXPECTED.get(name, {o.name for o in built_in} - set(left_out))
+    assert {"good-turns"} < {each.name for each in chosen.objectives}, "something of every wire is judged"
+
+
+@every_wire
+def test_the_turns_of_a_call_withhold_what_was_left_out_and_nothing_else(name: str) -> None:
+    call = ScriptedCall(name)
+    call.ask()
+    call.answer()
+    call.after(3_000)
+    turn = call.turns[0]
+    not_observable = call.line.caller.capabilities.not_observable
+    withheld = {o.name for o in default_objectives() if o.metric is not None and is_withheld(turn, o.metric)}
+    assert withheld == {objective.name for objective, _ in built_in_objectives(not_observable).left_out}
+
+
+@every_wire
+def test_the_kept_file_has_the_chosen_objectives_as_they_are_written(name: str) -> None:
+    chosen = built_in_objectives(Line(name).caller.capabilities.not_observable)
+    assert parse_objectives(chosen.text, "objectives.yaml") == chosen.objectives
+
+
+def test_one_line_names_what_was_left_out_and_why() -> None:
+    not_observable = Line("twilio").caller.capabilities.not_observable
+    sentence = built_in_objectives(not_observable).sentence("twilio") or ""
+    assert sentence.startswith("not observable on twilio: asr-final, llm-first-token, tts-first-chunk (")
+    assert "\n" not in sentence
+    assert built_in_objectives({}).sentence("openai-realtime") is None
+
+
+def test_of_runs_whose_choice_was_not_kept_the_built_in_set_alone_follows_the_wire() -> None:
+    built_in = default_objectives()
+    of_a_file = parse_objectives(built_in_objectives({}).text, "mine.yaml")
+    assert of_a_file == built_in
+
+    def withholds(names: set[str]) -> set[str]:
+        return {each.name for each in observed(built_in, lambda objective: objective.name in names)}
+
+    assert withholds({"asr-final", "tts-first-chunk"}) == {o.name for o in built_in} - {"asr-final", "tts-first-chunk"}
+    assert observed(of_a_file, lambda _: True) == tuple(of_a_file), "a user's objective stays, undecided"
+
+
+# Values that occur in no message by themselves.
+OPTIONS: dict[str, Any] = {
+    "model": "marked-model",
+    "transcription_model": "marked-recognizer",
+    "voice": "marked-voice",
+    "instructions": "Marked instructions.",
+    "silence_duration_ms": 4711,
+}
+
+
+def sent_with(name: str, **options: Any) -> str:
+    """Everything that a caller sends in a call of one turn, from the address on."""
+    script = SCRIPTS[name]()
+    script.options = replace(script.options, **options)  # type: ignore[misc]
+    line = Line(name, script)
+    line.open()
+    line.turn()
+    return repr((line.upgrade, line.sent))
+
+
+def refusal_of(name: str, option: str) -> str | None:
+    """Why a caller with the option is refused; None if it is not."""
+    options = replace(SCRIPTS[name]().options, **{option: OPTIONS[option]})
+    try:
+        make_caller(name, options)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_an_option_reaches_the_wire_or_is_refused(name: str, option: str) -> None:
+    refusal = refusal_of(name, option)
+    if refusal is None:
+        value = str(OPTIONS[option])
+        assert value in sent_with(name, **{option: OPTIONS[option]})
+        assert value not in sent_with(name)
+    else:
+        assert name in refusal
+        assert "leave" in refusal or "set eot_threshold" in refusal
+        assert option in refusal.replace(" ", "_") or option == "silence_duration_ms"
+
+
+@pytest.mark.parametrize(("name", "setting"), [("asr", "asr_model"), ("llm", "llm_model"), ("tts", "tts_model")])
+def test_the_model_of_a_wire_of_one_stage_is_that_of_its_stage(name: str, setting: str) -> None:
+    assert "marked-model" in sent_with(name, model="marked-model")
+    assert "marked-model" in sent_with(name, settings={setting: "marked-model"})
+    assert "marked-model" in sent_with(name, model="marked-model", settings={setting: "marked-model"})
+    with pytest.raises(UsageError, match=f"{name}: 'model' and '{setting}' exclude each other"):
+        sent_with(name, model="marked-model", settings={setting: "another"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("asr", {"model": "a", "transcription_model": "b"}),
+        ("vllm-realtime", {"model": "a", "transcription_model": "b"}),
+        ("http-cascade", {"transcription_model": "a", "settings": {"asr_model": "b"}}),
+        ("http-cascade", {"voice": "a", "settings": {"tts_voice": "b"}}),
+        ("wyoming", {"transcription_model": "a", "settings": {"asr_model": "b"}}),
+        ("wyoming", {"voice": "a", "settings": {"voice": "b"}}),
+    ],
+)
+def test_two_different_values_of_one_thing_are_refused(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="exclude each other; leave out all but one of them"):
+        sent_with(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("asr", {"tts_model": "a"}),
+        ("asr", {"llm_max_tokens": 5}),
+        ("llm", {"asr_language": "en"}),
+        ("tts", {"history": False}),
+        ("wyoming", {"stages": ["tts"], "asr_model": "a"}),
+        ("wyoming", {"stages": ["asr"], "speaker": "a"}),
+    ],
+)
+def test_the_setting_of_a_stage_that_a_wire_does_not_have_is_refused(name: str, setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="leave it out"):
+        sent_with(name, settings=setting)
+
+
+def test_a_spec_without_a_place_for_the_model_refuses_one() -> None:
+    done = {"when": {"$.type": "done"}, "is": "reply_done"}
+    spec = {"name": "small", "turn": {"control": "manual"}, "events": [done]}
+    options = CallerOptions(model="marked-model", settings={"spec": spec})
+    with pytest.raises(UsageError, match=r"'model' has no effect on this wire: the spec has no place \{model\}"):
+        make_caller("declared", options)

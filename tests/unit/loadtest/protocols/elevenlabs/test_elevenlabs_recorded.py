@@ -1,14 +1,25 @@
-"""A session of the vendor's own client (elevenlabs 2.78.0): what it made of an agent's messages, ours must make too."""
+"""A session of the vendor's own client (elevenlabs 2.78.0), and an agent that sends only the usual events."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
 
 from loadtest.protocols.base import CallerOptions, EventKind
 from loadtest.protocols.elevenlabs.settings import CLIENT_EVENTS
 from loadtest.protocols.registry import make_caller
-from tests.unit.loadtest.protocols.contract.scripts.elevenlabs import EVERY_EVENT
+from tests.unit.loadtest.protocols.contract import test_contract_conversations as conversations
+from tests.unit.loadtest.protocols.contract.line import SCRIPTS
+from tests.unit.loadtest.protocols.contract.scripts.elevenlabs import (
+    EVERY_EVENT,
+    ElevenLabsScript,
+    interruption,
+    response,
+)
+from tests.unit.loadtest.protocols.contract.wire_script import Messages, Stage
 from tests.unit.loadtest.protocols.elevenlabs.vendors_client import TOOLS, assert_same, first_message
 
 RECORDED = Path(__file__).parents[4] / "fixtures" / "elevenlabs" / "client-2.78.0.json"
@@ -43,3 +54,41 @@ def test_the_vendors_models_understand_every_member_of_our_first_message() -> No
     # The models are those of the HTTP API, in which the message has no type.
     assert initiation["unknown_members"] == ["type"]
     assert initiation["fields"] == initiation["given"]
+
+
+class UsualScript(ElevenLabsScript):
+    """An agent with the client events that the settings take for usual."""
+
+    options: ClassVar[CallerOptions] = CallerOptions()
+    order: ClassVar[tuple[Stage, ...]] = ("final", "text", "audio")
+
+    def partial(self, text: str) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del text
+
+    def reply_started(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None
+
+    def text(self, text: str) -> Messages:
+        return [response(text, self.next_id())]
+
+    def reply_done(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None
+
+    def broken_off(self) -> Messages:
+        return [interruption(self.event_id)]
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        conversations.test_two_turns_have_the_moments_of_their_scripts,
+        conversations.test_a_caller_who_interrupts_is_answered_anew,
+        conversations.test_the_end_of_sending_is_not_the_end_of_hearing,
+        conversations.test_a_server_that_never_answers_gave_no_reply,
+        conversations.test_a_fatal_error_ends_the_call_with_its_cause,
+    ],
+    ids=lambda conversation: conversation.__name__,
+)
+def test_a_conversation(conversation: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCRIPTS, "elevenlabs", UsualScript)  # type: ignore[arg-type]  # a dict in truth
+    conversation("elevenlabs")

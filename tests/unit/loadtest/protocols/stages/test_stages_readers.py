@@ -1,16 +1,19 @@
-"""What the services' responses say: bodies of LiteLLM, or built with the official package's types."""
+"""Responses of stage services: bodies, server-sent events, and the headers of gateways about who answered."""
 
 import base64
 import io
 import json
+import re
 import struct
 import wave
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from openai._streaming import SSEDecoder
 from openai.types.audio import (
     Transcription,
     TranscriptionTextDeltaEvent,
@@ -22,6 +25,7 @@ from pydantic import BaseModel
 
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem
+from loadtest.protocols.stages import reader
 from loadtest.protocols.stages.parts import (
     Broken,
     Finished,
@@ -34,7 +38,7 @@ from loadtest.protocols.stages.parts import (
     Unknown,
     Words,
 )
-from loadtest.protocols.stages.reader import ResponseReader
+from loadtest.protocols.stages.reader import ResponseReader, SseEvent, SseParser, SseTooLongError, served_by
 from loadtest.protocols.stages.services import AnswerReader, SpeechReader, TranscriptionReader
 
 RECORDED: dict[str, Any] = json.loads(
@@ -338,8 +342,8 @@ def test_a_connection_that_breaks_breaks_the_stage(reader: Any) -> None:
 
 @given(st.sampled_from([STREAM, "application/json", "text/plain", ""]), st.integers(100, 599), st.binary(max_size=200))
 def test_no_body_makes_a_reader_raise(kind: str, status: int, body: bytes) -> None:
-    for reader in (TranscriptionReader(), AnswerReader(), SpeechReader(24_000)):
-        read(reader, response(body, kind, status))
+    for made in (TranscriptionReader(), AnswerReader(), SpeechReader(24_000)):
+        read(made, response(body, kind, status))
 
 
 JSON = st.recursive(
@@ -361,6 +365,166 @@ JSON = st.recursive(
 @given(JSON)
 def test_no_json_makes_a_reader_raise(value: Any) -> None:
     text = json.dumps(value)
-    for reader in (TranscriptionReader, AnswerReader, lambda: SpeechReader(24_000)):
-        read(reader(), response(events(text)))
-        read(reader(), response(text.encode(), "application/json"))
+    for make in (TranscriptionReader, AnswerReader, lambda: SpeechReader(24_000)):
+        read(make(), response(events(text)))
+        read(make(), response(text.encode(), "application/json"))
+
+
+def of_litellm(name: str) -> tuple[dict[str, str], dict[str, int]]:
+    return served_by(tuple((key, value) for key, value in RECORDED[name]["headers"]), "llm")
+
+
+def test_an_answer_of_the_model_says_its_route_and_nothing_of_a_cache() -> None:
+    metadata, service_ns = of_litellm("answer")
+    assert metadata["voice.route"] == "cloud"
+    assert metadata["voice.model"] == "openai/gpt-good"
+    assert "voice.cache_hit" not in metadata
+    assert "voice.fallback" not in metadata
+    assert metadata["llm.x-litellm-call-id"]
+    assert service_ns["llm.response"] > 0
+
+
+def test_an_answer_from_the_cache_is_a_hit() -> None:
+    metadata, service_ns = of_litellm("cached")
+    assert metadata["voice.cache_hit"] == "true"
+    assert metadata["voice.route"] == "cache"
+    assert 0 < service_ns["llm.gateway_overhead"] <= service_ns["llm.response"]
+
+
+def test_an_answer_of_another_model_than_the_one_asked_is_a_fallback() -> None:
+    assert of_litellm("fallback")[0]["voice.fallback"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "hit"),
+    [
+        ("X-Portkey-Cache-Status", "HIT", "true"),
+        ("x-portkey-cache-status", "SEMANTIC HIT", "true"),
+        ("x-portkey-cache-status", "SEMANTIC MISS", "false"),
+        ("x-portkey-cache-status", "DISABLED", None),
+        ("cf-aig-cache-status", "MISS", "false"),
+        ("helicone-cache", "HIT", "true"),
+        ("x-cache", "Hit from cloudfront", "true"),
+    ],
+)
+def test_the_caches_of_other_gateways(header: str, value: str, hit: str | None) -> None:
+    assert served_by(((header, value),), "llm")[0].get("voice.cache_hit") == hit
+
+
+@pytest.mark.parametrize(
+    ("base", "route"),
+    [
+        ("http://10.0.0.7:8000/v1", "local"),
+        ("http://localhost:8000", "local"),
+        ("http://vllm:8000/v1", "local"),
+        ("http://vllm.llm.svc.local/v1", "local"),
+        ("https://api.openai.com", "cloud"),
+        ("https://8.8.8.8/v1", "cloud"),
+        ("", None),
+        ("http://[", None),
+    ],
+)
+def test_where_the_model_behind_a_gateway_runs(base: str, route: str | None) -> None:
+    assert served_by((("x-litellm-model-api-base", base),), "llm")[0].get("voice.route") == route
+
+
+def test_the_service_s_own_latencies() -> None:
+    headers = (
+        ("openai-processing-ms", "412"),
+        ("Server-Timing", 'queue;dur=1.5, prefill;desc="first, part";dur=20, nothing, bad;dur=x'),
+        ("x-litellm-response-duration-ms", "not a number"),
+        ("x-litellm-overhead-duration-ms", "-3"),
+    )
+    _, service_ns = served_by(headers, "tts")
+    assert service_ns["tts.processing"] == 412_000_000
+    assert service_ns["tts.queue"] == 1_500_000
+    assert "tts.response" not in service_ns
+    assert "tts.gateway_overhead" not in service_ns
+    assert "tts.bad" not in service_ns
+
+
+def decoded(*pieces: bytes) -> list[SseEvent]:
+    parser = SseParser()
+    return [event for piece in pieces for event in parser.feed(piece)]
+
+
+def by_openai(stream: bytes) -> list[tuple[str, str]]:
+    """The events with data that the official package finds, line by line as it is fed by its HTTP client."""
+    decoder = SSEDecoder()
+    lines = re.split(rb"\r\n|\n|\r", stream)[:-1]
+    events = [event for line in lines if (event := decoder.decode(line.decode())) is not None]
+    return [(event.event or "message", event.data) for event in events if event.data]
+
+
+LINES = st.sampled_from(
+    [
+        "data: a",
+        "data:b",
+        "data: ",
+        "data",
+        'data: {"x":"Grüße, 東京 😀"}',
+        "event: message_delta",
+        "event:",
+        ": comment",
+        "id: 3",
+        "retry: 10",
+        "",
+        "",
+        "",
+        "unknown: field",
+        "data:  two spaces",
+        "data: a: b",
+    ]
+)
+ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> bytes:
+    """Lines of every kind, each with one of the three ends, the last one perhaps unfinished."""
+    text = "".join(draw(LINES) + draw(ENDS) for _ in range(draw(st.integers(0, 25))))
+    return (text + draw(st.sampled_from(["", "data: unfinished"]))).encode()
+
+
+def pieces_of(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
+    places = sorted({cut % (len(stream) + 1) for cut in cuts})
+    for begin, end in zip([0, *places], [*places, len(stream)], strict=True):
+        yield stream[begin:end]
+
+
+@given(streams(), st.lists(st.integers(0, 1000), max_size=8))
+@example(b"data: a\r\n\r\ndata: b\r\n\r\n", [8, 9, 10])
+def test_any_split_gives_the_events_that_the_official_package_finds(stream: bytes, cuts: list[int]) -> None:
+    found = [(event.event, event.data) for event in decoded(*pieces_of(stream, cuts)) if event.data]
+    # A CR and an LF that follow one another across an empty field are one end of a line, as in the standard.
+    assert found == by_openai(stream)
+
+
+@given(streams())
+def test_every_single_byte_as_a_piece_of_its_own(stream: bytes) -> None:
+    assert decoded(*(stream[i : i + 1] for i in range(len(stream)))) == decoded(stream)
+
+
+def test_several_lines_of_data_are_joined_and_the_type_is_kept() -> None:
+    stream = b'\xef\xbb\xbfevent: speech.audio.delta\ndata: {"audio":\ndata: "AAA="}\n\n'
+    (event,) = decoded(stream)
+    assert event.event == "speech.audio.delta"
+    assert json.loads(event.data) == {"audio": "AAA="}
+
+
+def test_what_the_last_empty_line_does_not_end_is_no_event() -> None:
+    assert decoded(b"data: whole\n\ndata: cut short\n") == [SseEvent("message", "whole")]
+
+
+def test_a_type_lasts_for_one_event_only() -> None:
+    assert [event.event for event in decoded(b"event: error\ndata: 1\n\ndata: 2\n\n")] == ["error", "message"]
+
+
+@pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 50 + b"\n"], ids=["one line", "many lines"])
+def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    monkeypatch.setattr(reader, "MAX_EVENT_BYTES", 1000)
+    parser = SseParser()
+    for _ in range(900 // len(piece)):
+        assert parser.feed(piece) == []
+    with pytest.raises(SseTooLongError):
+        parser.feed(piece * 10)
