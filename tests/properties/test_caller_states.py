@@ -1,7 +1,7 @@
-"""Whatever an endpoint sends to a caller who interrupts, backchannels or keeps silent, the state table covers it."""
+"""Whatever an endpoint sends, in whichever order: states stay whole, a turn ends once, late transcripts find theirs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +14,8 @@ from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import State
 from loadtest.conversation.wire import WireTraits
-from loadtest.protocols.base import EventKind, VoiceEvent
-from tests.unit.loadtest.conversation.world import MS, audio, event, make_clip, reply, silence, tone
+from loadtest.protocols.base import SUPERSEDED, EventKind, VoiceEvent
+from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_clip, make_plan, reply, silence, tone
 
 pytestmark = pytest.mark.slow
 
@@ -169,3 +169,134 @@ def test_a_call_stays_within_its_table_and_comes_to_its_end(
     assert [exchange.index for exchange in engine.finished] == list(range(len(engine.finished)))
     assert all(exchange.outcome == "ok" for exchange in engine.finished[:-1]), "a failed turn is the last"
     assert all(exchange.ended_perf_ns is not None for exchange in engine.finished)
+
+
+PIECES = st.lists(st.sampled_from(["text", "tone", "silence", "audio_done"]), max_size=4)
+ENDS = st.sampled_from([None, "completed", "cancelled", "failed", "incomplete", SUPERSEDED, "tool_call"])
+RESPONSES = st.lists(st.tuples(st.booleans(), PIECES, ENDS), min_size=1, max_size=4)
+
+
+def events_of(response_id: str, announced: bool, pieces: list[str], end: str | None) -> list[VoiceEvent]:
+    made = {
+        "text": event(EventKind.LLM_TEXT, response_id=response_id, text="Yes."),
+        "tone": audio(tone(150), response_id),
+        "silence": audio(silence(150), response_id),
+        "audio_done": event(EventKind.AUDIO_DONE, response_id=response_id),
+    }
+    events = [event(EventKind.RESPONSE_STARTED, response_id=response_id)] if announced else []
+    events += [made[piece] for piece in pieces]
+    if end == "tool_call":
+        events.append(event(EventKind.RESPONSE_DONE, response_id=response_id, status="completed", owes_response=True))
+    elif end is not None:
+        events.append(event(EventKind.RESPONSE_DONE, response_id=response_id, status=end))
+    return events
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> list[tuple[int, VoiceEvent]]:
+    """Events of several responses, each in its own order, with what passes before each, ms."""
+    waiting = [events_of(f"r{number}", *drawn) for number, drawn in enumerate(draw(RESPONSES))]
+    order: list[tuple[int, VoiceEvent]] = []
+    while any(waiting):
+        mine = draw(st.sampled_from([events for events in waiting if events]))
+        order.append((draw(st.sampled_from([0, 0, 20, 400, 1_500, 5_000])), mine.pop(0)))
+    return order
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(interleaved())
+def test_a_turn_has_one_outcome_and_the_first_audible_uncancelled_response_answers_it(
+    order: list[tuple[int, VoiceEvent]],
+) -> None:
+    plan = make_plan(reply_ms=4_000)
+    world = World(replace(plan, limits=replace(plan.limits, longest_reply_ns=20_000 * MS))).speak()
+    heard: list[str] = []
+    cancelled: set[str] = set()
+    for passes_ms, one in order:
+        world.after(passes_ms)
+        if world.conversation.state is State.OVER:
+            break
+        response_id = one.response_id or ""
+        known = world.conversation.exchange is not None and response_id in world.conversation.exchange.timeline.replies
+        if one.kind is EventKind.AUDIO and one.audio == tone(150) and response_id not in cancelled:
+            heard.append(response_id)
+        # An end that comes before anything else of its response says nothing: it belongs to an earlier one.
+        if one.kind is EventKind.RESPONSE_DONE and one.status == "cancelled" and known:
+            cancelled.add(response_id)
+        if one.kind is EventKind.RESPONSE_DONE and not known:
+            cancelled.add(response_id)
+        world.hear(one)
+    world.after(30_000)
+    assert world.conversation.state is State.OVER, "it comes to an end, whatever the endpoint does"
+    assert len(world.exchanges) == 1
+    exchange = world.last
+    answer = exchange.timeline.answer
+    audible = [response_id for response_id in heard if response_id not in cancelled]
+    assert (None if answer is None else answer.response_id) == (audible[0] if audible else None)
+    if exchange.outcome == "ok":
+        assert answer is not None
+    if answer is not None:
+        assert exchange.outcome in ("ok", "error", "timeout")
+
+
+TURNS = 4
+delays_ms = st.lists(st.integers(0, 400).map(lambda steps: 20 * steps), min_size=TURNS, max_size=TURNS)
+kinds = st.lists(st.sampled_from([EventKind.ASR_FINAL] * 3 + [EventKind.ASR_FAILED]), min_size=TURNS, max_size=TURNS)
+
+
+class Late(World):
+    """A conversation to which each turn's transcript comes so long after its speech has ended."""
+
+    def __init__(self, delays: list[int], transcripts: list[EventKind], *, starts: bool) -> None:
+        plan = make_plan(turns=TURNS)
+        turns = tuple(replace(each, clip=make_clip(text=f"text {n}")) for n, each in enumerate(plan.turns))
+        super().__init__(replace(plan, turns=turns), wire=WireTraits(sends_text=False))
+        self.delays, self.transcripts, self.starts = delays, transcripts, starts
+        self.due: dict[int, int] = {}  # when the transcript of each turn is sent
+        self.came: dict[int, int] = {}  # when it was, if the call went on
+
+    def pass_time(self, ms: int) -> None:
+        for _ in range(ms // 20):
+            for turn, due in list(self.due.items()):
+                if due <= self.now and self.conversation.state is not State.OVER:
+                    del self.due[turn]
+                    self.came[turn] = self.now
+                    self.hear(self.transcript(turn))
+            self.after(20)
+
+    def transcript(self, turn: int) -> VoiceEvent:
+        return event(self.transcripts[turn], item_id=f"u{turn}", text=f"text {turn}", message="failed")
+
+    def converse(self) -> None:
+        for turn in range(TURNS):
+            self.pass_time(500)
+            self.speech_starts()
+            if self.starts:
+                self.hear(event(EventKind.SPEECH_STARTED, item_id=f"u{turn}"))
+            self.pass_time(1_000)
+            self.speech_ends()
+            kind = EventKind.SPEECH_STOPPED if self.starts else EventKind.QUESTION_NAMED
+            self.hear(event(kind, item_id=f"u{turn}"))
+            self.due[turn] = self.now + self.delays[turn] * MS
+            self.pass_time(100)
+            self.hear(*reply(200, f"r{turn}"))
+            self.pass_time(240)
+        self.pass_time(3_000)
+
+
+@settings(max_examples=150, deadline=None)
+@given(delays_ms, kinds, st.booleans())
+def test_each_turn_has_its_own_transcript_or_none(
+    delays: list[int], transcripts: list[EventKind], starts: bool
+) -> None:
+    world = Late(delays, transcripts, starts=starts)
+    world.converse()
+    assert [each.index for each in world.exchanges] == list(range(TURNS))
+    for turn, exchange in enumerate(world.exchanges):
+        timeline = exchange.timeline
+        failed = transcripts[turn] is EventKind.ASR_FAILED
+        expected = [(f"u{turn}", f"text {turn}", world.came[turn])] if turn in world.came and not failed else []
+        assert timeline.finals == expected
+        assert (timeline.asr_failure is not None) == (turn in world.came and failed)
+        assert exchange.awaits_more == (turn not in world.came)

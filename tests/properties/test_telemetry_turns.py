@@ -1,4 +1,4 @@
-"""Any turn survives its span: as attributes, and through the OTLP protobuf encoding."""
+"""Any turn survives its span: as attributes, and on the wire as the SDK's own tracer and encoder make it."""
 
 import typing
 from collections.abc import Iterator
@@ -7,11 +7,28 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, set_span_in_context
 
-from telemetry.export.encoded_spans import EncodedSpan
+from telemetry.export.encoded_spans import (
+    EncodedSpan,
+    SpanEncoder,
+    SpanHead,
+    encoded_by_sdk,
+    encoded_resource,
+    request_payload,
+)
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
-from telemetry.model.turn_spans import TurnDecodeError, decode_turn, turn_attributes
+from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
+from telemetry.model.turn_spans import TurnDecodeError, carried, decode_turn, turn_attributes
 from telemetry.model.turns import NonNegative, Turn
 from tests.written_spans import call_of, emitting_turns, pb_spans, plain
 
@@ -127,3 +144,170 @@ def test_a_turn_survives_the_wire(emitting, turn: Turn) -> None:
         sequence=emitted.sequence,
     )
     assert decoded == expected
+
+
+RESOURCE = Resource({"service.name": "property", "service.instance.id": "p1"}, "https://schema.example/1")
+SPAN_ID = st.integers(1, 2**64 - 1)
+UNIX_NS = st.integers(0, 2**64 - 1)
+TEXT = st.text()  # without lone surrogates
+VALUES = st.one_of(
+    TEXT,
+    st.integers(-(2**63), 2**63 - 1),
+    st.booleans(),
+    st.floats(allow_nan=False),
+    st.lists(TEXT).map(tuple),
+    st.lists(st.integers(-(2**63), 2**63 - 1)).map(tuple),
+)
+
+
+class _Ids(IdGenerator):
+    """Span ids that are known before."""
+
+    def __init__(self, span_ids: list[int]) -> None:
+        self._span_ids = iter(span_ids)
+
+    def generate_span_id(self) -> int:
+        return next(self._span_ids)
+
+    def generate_trace_id(self) -> int:
+        raise AssertionError("every span has a parent")
+
+
+def tracer_into(memory: InMemorySpanExporter, span_ids: list[int]) -> Tracer:
+    """The SDK's tracer."""
+    provider = TracerProvider(
+        resource=RESOURCE,
+        id_generator=_Ids(span_ids),
+        shutdown_on_exit=False,
+        span_limits=SpanLimits(max_span_attributes=512, max_events=512),
+    )
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    return provider.get_tracer(semconv.SCOPE)
+
+
+def identity_of(turn: Turn) -> dict[str, object]:
+    """What each stage says of its call."""
+    return {
+        "voice.call.run_id": carried(turn.run_id),
+        "voice.call.call_id": carried(turn.call_id),
+        "voice.call.source": turn.source,
+        "gen_ai.conversation.id": carried(turn.call_id),
+        "voice.turn.turn_index": carried(turn.turn_index),
+    }
+
+
+def by_the_tracer(turn: Turn, trace_id: int, parent_id: int, span_ids: list[int]) -> list[ReadableSpan]:
+    """The spans of an emitted turn as they are written with the SDK's tracer. Of `span_ids` the last is the turn's."""
+    memory = InMemorySpanExporter()
+    tracer = tracer_into(memory, [span_ids[-1], *span_ids[:-1]])
+
+    def unix_ns(at_perf_ns: int) -> int:
+        return min(max(turn.started_unix_ns + at_perf_ns - turn.started_perf_ns, 0), 2**64 - 1)
+
+    call = SpanContext(trace_id, parent_id, False, TraceFlags(TraceFlags.SAMPLED))
+    within_call = set_span_in_context(NonRecordingSpan(call))
+    moments = [at for name in TIMESTAMPS if (at := timestamp(turn, name)) is not None]
+    span = tracer.start_span(
+        semconv.SPAN_TURN,
+        context=within_call,
+        attributes=turn_attributes(turn),
+        start_time=unix_ns(turn.started_perf_ns),
+    )
+
+    def stage(name: str, began: int, ended: int, event: tuple[str, int | None], attributes: dict[str, object]) -> None:
+        child = tracer.start_span(
+            name,
+            context=set_span_in_context(span),
+            attributes={**identity_of(turn), **attributes},
+            start_time=unix_ns(began),
+        )
+        if event[1] is not None:
+            child.add_event(event[0], timestamp=unix_ns(event[1]))
+        child.end(unix_ns(ended))
+
+    final, token, chunk = turn.asr_final_perf_ns, turn.llm_first_token_perf_ns, turn.tts_first_chunk_perf_ns
+    spoken = turn.speech_start_perf_ns if turn.speech_start_perf_ns is not None else turn.speech_end_perf_ns
+    if final is not None and spoken is not None:
+        heard = (semconv.EVENT_ASR_PARTIAL, turn.asr_first_partial_perf_ns)
+        stage(semconv.SPAN_ASR, min(spoken, final), final, heard, {})
+    if token is not None:
+        attributes: dict[str, object] = {"gen_ai.operation.name": "chat"}
+        if turn.model is not None:
+            attributes["gen_ai.request.model"] = carried(turn.model)
+        ttft_ns = METRICS["llm_ttft"].value(turn)
+        if ttft_ns is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = ttft_ns / 1e9
+        before = [at for at in (final, turn.speech_end_perf_ns) if at is not None and at <= token]
+        last = max(token, token if turn.llm_last_token_perf_ns is None else turn.llm_last_token_perf_ns)
+        first = (semconv.EVENT_LLM_FIRST_TOKEN, token)
+        stage(semconv.SPAN_LLM, before[0] if before else token, last, first, attributes)
+    if chunk is not None:
+        last = max(chunk, chunk if turn.tts_last_chunk_perf_ns is None else turn.tts_last_chunk_perf_ns)
+        began = token if token is not None and token <= chunk else chunk
+        stage(semconv.SPAN_TTS, began, last, ("", None), {})
+    span.end(unix_ns(max([turn.started_perf_ns, *moments])))
+    return list(memory.get_finished_spans())
+
+
+@pytest.fixture(scope="module")
+def emitting_property() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
+    with emitting_turns("property") as telemetry_and_written:
+        yield telemetry_and_written
+
+
+@pytest.mark.slow
+@SLOW
+@given(TURNS)
+def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting_property, turn: Turn) -> None:
+    telemetry, written = emitting_property
+    written.clear()
+    call = call_of(telemetry, turn)
+    emitted = call.emit(turn)
+    sent = request_payload(encoded_resource(RESOURCE), written)
+    span_ids = [int.from_bytes(span.span_id, "big") for span in pb_spans(written)]
+    assert f"{span_ids[-1]:016x}" == emitted.span_id
+    reference = by_the_tracer(emitted, int(call.trace_id, 16), int(call.traceparent.split("-")[2], 16), span_ids)
+    assert ExportTraceServiceRequest.FromString(sent) == encode_spans(reference)
+
+
+@pytest.mark.slow
+@SLOW
+@given(st.lists(st.tuples(st.sampled_from("ab"), TEXT, UNIX_NS, UNIX_NS, st.dictionaries(TEXT, VALUES), SPAN_ID)))
+def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_them(spans) -> None:
+    encoders, trace_id, parent_id = {name: SpanEncoder(name) for name in "ab"}, 2**127 + 1, 2**63 + 1
+    encoded: list[EncodedSpan] = []
+    reference: list[ReadableSpan] = []
+    for scope, name, began, ended, attributes, span_id in (each for each in spans for _ in range(2)):
+        events = ((name, began), (name, ended))[: began % 3]
+        head = SpanHead(name, trace_id.to_bytes(16), span_id.to_bytes(8), parent_id.to_bytes(8), began, ended, events)
+        encoded.append(encoders[scope].encoded(head, attributes))
+        reference.append(_readable(scope, head, attributes))
+    whole = encode_spans(reference) if reference else None
+    for found in (encoded, list(map(encoded_by_sdk, reference))):
+        sent = ExportTraceServiceRequest.FromString(request_payload(encoded_resource(RESOURCE), found))
+        assert list(sent.resource_spans[0].scope_spans) == (list(whole.resource_spans[0].scope_spans) if whole else [])
+        assert whole is None or sent == whole
+
+
+def _readable(scope: str, head: SpanHead, attributes: dict[str, object]) -> ReadableSpan:
+    def context(span_id: bytes) -> SpanContext:
+        return SpanContext(int.from_bytes(head.trace_id), int.from_bytes(span_id), False, TraceFlags(1))
+
+    return ReadableSpan(
+        head.name,
+        context=context(head.span_id),
+        parent=context(head.parent_span_id),
+        resource=RESOURCE,
+        instrumentation_scope=InstrumentationScope(scope),
+        attributes=attributes,
+        events=[Event(name, timestamp=unix_ns) for name, unix_ns in head.events],
+        start_time=head.began_unix_ns,
+        end_time=head.ended_unix_ns,
+    )
+
+
+@pytest.mark.parametrize("chars", [0, 100, 2**14, 2**21])
+def test_a_request_of_any_length_is_read_back(chars: int) -> None:
+    head = SpanHead("long", b"t" * 16, b"s" * 8, b"p" * 8, 1, 2)
+    spans = [SpanEncoder("scope").encoded(head, {"text": "x" * chars}) for _ in range(2)]
+    assert [len(span.attributes[0].value.string_value) for span in pb_spans(spans)] == [chars, chars]

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.protocols.transports.masked_frames import MASKS
 from loadtest.run.processes import ROOT
-from tests.properties.test_audio_heads_properties import decoded
+from tests.properties.test_framings_properties import decoded
 
 # In a process of its own: a worker's module patches the process.
 PROGRAM = """

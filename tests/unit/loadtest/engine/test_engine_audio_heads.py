@@ -19,7 +19,7 @@ from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.transports.masked_frames import joining, preparation
 from loadtest.protocols.transports.websocket import WebSocketClient
-from tests.properties.test_audio_heads_properties import decoded
+from tests.properties.test_framings_properties import decoded
 from tests.unit.loadtest.conversation.world import make_plan
 from tests.unit.loadtest.engine.test_engine_call import FRAME, FakeEngine
 

@@ -12,7 +12,7 @@ import pytest
 from loadtest.engine.pacer import FrameHead, PacedSocket, Pacer, open_pacer
 from loadtest.protocols.base import CountedHead
 from loadtest.protocols.transports.masked_frames import MASKS, FramePreparer, frame, headed_frames, joining, preparation
-from tests.properties.test_audio_heads_properties import decoded
+from tests.properties.test_framings_properties import decoded
 from tests.unit.loadtest.engine.test_engine_pacer import ignore, pair, received, until
 from tests.unit.loadtest.protocols.telephony.calls import make
 

@@ -3,13 +3,15 @@
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from loadtest.reports import tables
 from loadtest.reports.calibration_citing import Citation
-from loadtest.reports.run_info import ProcessShare, RunProfile, SpoolInfo
+from loadtest.reports.rows import run_rows
+from loadtest.reports.run_info import ProcessShare, RunCorpus, RunProfile, SpoolInfo
 from loadtest.reports.terminal import final_view
 from telemetry.model.bounds import MeasuredWithin
 from telemetry.objectives.slo import default_objectives, not_judged
@@ -452,3 +454,20 @@ def test_why_turns_failed_is_reported_by_cause(width: int) -> None:
     assert "asked 15 times to call again later (after 7 s at most)" in output
     assert "callers waited before 12 calls, 84 s in all" in output
     assert "Why turns failed" not in final()
+
+
+@pytest.mark.parametrize(
+    ("stated", "phrase"),
+    [
+        ({"edges": "exact", "fade_ms": 5.0, "recorded_ends": 0}, ", exact edges (5 ms fade)"),
+        ({"edges": "exact", "fade_ms": 5.0}, ", exact edges (5 ms fade)"),
+        ({"edges": "exact", "fade_ms": 2.5, "recorded_ends": 3}, ", exact edges (2.5 ms fade, 3 as recorded)"),
+        ({"edges": "recorded"}, ", recorded edges"),
+        ({"edges": "exact"}, ", exact edges"),
+        ({}, ""),
+    ],
+)
+def test_the_corpus_row_states_the_edges_once(stated: dict[str, Any], phrase: str) -> None:
+    corpus = RunCorpus(name="mine", kind="generated", utterances=48, licenses=("CC0-1.0",), **stated)
+    rows = dict(run_rows(material.run_info(corpus=corpus), material.summary()))
+    assert rows["corpus"] == f"mine: generated speech, 48 utterances (CC0-1.0){phrase} · noise babble · 10 dB SNR"
