@@ -1,5 +1,5 @@
 """Figures of one name are one figure: of one store the reports, the list of runs and the pages say the same, and what
-they say is counted here from the turns themselves. Each is read from the turns, and from their roll-ups."""
+they say is counted here from the turns themselves."""
 
 import io
 import json
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -109,32 +110,32 @@ class World:
     budgets: ObjectivesPage
     entry: RunEntry
 
-    @property
+    @cached_property
     def counted(self) -> list[Turn]:
         """The turns over which figures are taken."""
         callers = [turn for turn in self.turns if turn.source == "client"]
         return [turn for turn in callers if turn.phase_kind != "ramp" and turn.turn_kind != "silence"]
 
-    @property
+    @cached_property
     def valid(self) -> list[Turn]:
         return [turn for turn in self.counted if turn.outcome != "invalid"]
 
-    @property
+    @cached_property
     def eligible(self) -> list[Turn]:
         return [turn for turn in self.valid if turn.outcome != "cut"]
 
     def values(self, metric: str) -> list[float]:
         return [value for turn in self.valid if (value := METRICS[metric].value(turn)) is not None]
 
-    @property
+    @cached_property
     def files(self) -> dict[str, bytes]:
         return artifacts(self.report)
 
-    @property
+    @cached_property
     def summary_object(self) -> dict[str, Any]:
         return json.loads(self.files[SUMMARY])
 
-    @property
+    @cached_property
     def terminal(self) -> str:
         output = io.StringIO()
         console = Console(file=output, width=200)
