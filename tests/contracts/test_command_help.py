@@ -143,6 +143,7 @@ def test_a_command_in_a_process_of_its_own_shows_the_name_that_was_typed(name: s
     assert "[[" not in shown, "an argument is in brackets once"
 
 
+@pytest.mark.slow
 def test_run_lists_every_protocol_with_what_it_shows() -> None:
     listed = " ".join(help_of(*VOICEPROBE, "run").partition("╭─")[0].split())
     for name in registry.names():

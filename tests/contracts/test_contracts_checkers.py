@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -264,12 +265,14 @@ def violations(tmp_path_factory: pytest.TempPathFactory) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contract", contracts(), ids=lambda contract: contract["id"])
 def test_every_contract_can_fail(contract: dict[str, Any], violations: str) -> None:
     assert contract["id"] in VIOLATIONS, "a new contract wants a violation that shows it at work"
     assert f"{contract['name']} BROKEN" in violations
 
 
+@pytest.mark.slow
 def test_a_module_outside_the_layers_is_noticed(tmp_path: Path) -> None:
     copy_the_packages(tmp_path)
     (tmp_path / "loadtest" / "unplaced.py").write_text("")

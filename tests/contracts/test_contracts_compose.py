@@ -74,6 +74,7 @@ def test_each_command_is_one_that_exists_with_every_flag_it_is_given(name: str) 
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_a_flag_that_does_not_exist_is_noticed() -> None:
     text = help_of(sys.executable, "-m", "dashboard")
     assert has_flag(text, "--store")

@@ -110,6 +110,7 @@ def test_files_are_short_or_say_why() -> None:
     assert long.keys() == LONG_FILES.keys(), long
 
 
+@pytest.mark.slow
 def test_functions_are_short_or_say_why() -> None:
     long = {f"{path}:{function}": length for path, text in python_files() for function, length in long_functions(text)}
     assert long.keys() == LONG_FUNCTIONS.keys(), long
@@ -141,6 +142,7 @@ def test_the_wall_clock_is_read_in_nanoseconds_and_only_to_stamp() -> None:
     assert found == WALL_CLOCK.keys()
 
 
+@pytest.mark.slow
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     found: list[str] = []
     for path in files():

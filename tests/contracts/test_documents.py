@@ -30,6 +30,7 @@ from tests.contracts.documents import DOCS, code_lines, faults, headings, links,
 COMMANDS = [pytest.param(line, id=f"{place}: {line}") for place, text in pages().items() for line in code_lines(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_accepted_by_its_parser(line: str) -> None:
     assert faults(line) == []

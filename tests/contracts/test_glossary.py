@@ -99,6 +99,7 @@ def test_no_file_is_named_by_a_retired_word() -> None:
     assert not found
 
 
+@pytest.mark.slow
 def test_no_text_holds_a_retired_phrase() -> None:
     found = [
         f"{name(path)}:{line}: {phrase!r}: write {use}"

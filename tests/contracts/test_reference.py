@@ -52,6 +52,7 @@ def test_nothing_is_listed_without_a_meaning(page: str) -> None:
     assert [row for row in rows(page) if not row[-1]] == []
 
 
+@pytest.mark.slow
 def test_the_page_lists_the_flags_that_each_command_prints() -> None:
     page = PAGES["reference/commands.md"]()
     for name, parser in commands():
@@ -74,6 +75,7 @@ def test_a_command_prints_what_its_parser_has(name: str) -> None:
     assert first.split("[OPTIONS]")[1].strip() == started.split("[OPTIONS]")[1].strip()
 
 
+@pytest.mark.slow
 def test_every_command_is_on_the_page() -> None:
     listed = help_of(*VOICEPROBE).split("Commands", 1)[1]
     names = set(re.findall(r"^\W*([a-z]+)\s", listed, re.MULTILINE))
@@ -239,6 +241,7 @@ def test_every_capability_of_the_list_is_there_or_has_a_reason_for_its_removal()
     assert sorted(kept - capabilities()) == []
 
 
+@pytest.mark.slow
 def test_what_was_removed_has_a_reason_and_is_gone() -> None:
     kept, removed = listed()
     assert [name for name, reason in removed.items() if not reason or name in kept or name in capabilities()] == []

@@ -240,12 +240,14 @@ def test_a_server_that_did_not_start_is_started_again(integration: Path) -> None
     assert (code, "1 passed, 1 rerun" in out, "the port was taken" in out) == (0, True, True), out
 
 
+@pytest.mark.slow
 def test_a_fault_stays_a_fault(integration: Path) -> None:
     (integration / "test_fault.py").write_text(FAULT)
     code, out = run(integration.parent, "-n", "0")
     assert (code, "1 failed, 1 rerun" in out, out.count("a fault of the product") > 1) == (1, True, True), out
 
 
+@pytest.mark.slow
 def test_what_needs_no_other_process_gets_one_try(tmp_path: Path) -> None:
     (tmp_path / "test_fault.py").write_text(FAULT)
     code, out = run(tmp_path, "-n", "0")

@@ -157,6 +157,7 @@ def small_corpus(folder: Path) -> Corpus:
     return open_corpus(folder)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     noise=st.sampled_from(["white", "pink", "babble"]),

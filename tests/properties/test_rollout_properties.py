@@ -63,6 +63,7 @@ SEEDS = st.integers(0, 40)
 SHIFTS = st.sampled_from([-50, 0, 30, 60, 100, 200])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, SHIFTS, st.integers(0, 1000))
 def test_the_order_of_the_same_turns_changes_nothing(seed: int, shift_ms: int, order: int) -> None:
@@ -244,6 +245,7 @@ def figures(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(COHORT_SEEDS, SHAPES, st.sampled_from(["call", "user", "paired"]), st.integers(0, 1_000))
 def test_neither_the_order_of_turns_nor_the_numbers_of_calls_matter(

@@ -178,6 +178,7 @@ FATES = st.lists(st.sampled_from(["goes on"] * 6 + ["killed", "fails", "interrup
 VERDICTS = st.lists(st.sampled_from(["hold", "hold", "promote", "roll_back"]), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(FATES, VERDICTS)
 def test_no_share_ever_goes_beyond_a_verdict(fates: list[str], verdicts: list[Decision]) -> None:

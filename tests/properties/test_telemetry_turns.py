@@ -61,6 +61,7 @@ SLOW = settings(
 )
 
 
+@pytest.mark.slow
 @SLOW
 @given(TURNS)
 def test_attributes_give_back_the_turn(turn: Turn) -> None:
@@ -70,6 +71,7 @@ def test_attributes_give_back_the_turn(turn: Turn) -> None:
     assert decode_turn(as_lists, turn.trace_id, turn.span_id).turn == turn
 
 
+@pytest.mark.slow
 @SLOW
 @given(TURNS)
 def test_integers_as_json_text_give_back_the_turn(turn: Turn) -> None:
@@ -82,6 +84,7 @@ def test_integers_as_json_text_give_back_the_turn(turn: Turn) -> None:
     assert decode_turn(attributes, turn.trace_id, turn.span_id).turn == turn
 
 
+@pytest.mark.slow
 @SLOW
 @given(TURNS, st.dictionaries(st.text(min_size=1).filter(lambda name: name not in Turn.__struct_fields__), st.text()))
 def test_fields_of_a_newer_schema_are_counted_and_left_out(turn: Turn, newer: dict[str, str]) -> None:
@@ -96,6 +99,7 @@ ANYTHING = st.one_of(
 )
 
 
+@pytest.mark.slow
 @SLOW
 @given(TURNS, st.sampled_from(Turn.__struct_fields__), ANYTHING)
 def test_any_value_anywhere_is_either_read_or_refused_by_name(turn: Turn, field: str, value: object) -> None:

@@ -96,6 +96,7 @@ def arrivals(draw: st.DrawFn) -> tuple[str, list[list[SpanRow]], list[int]]:
     return name, batches, gaps
 
 
+@pytest.mark.slow
 @given(arrivals())
 @settings(max_examples=150, deadline=None)
 def test_any_order_and_any_batches_give_the_same_turns(arriving: tuple[str, list[list[SpanRow]], list[int]]) -> None:

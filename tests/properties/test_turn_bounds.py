@@ -6,6 +6,7 @@ of silence and a while, a network that takes no time, and a kernel that stamps o
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def turns(draw: st.DrawFn) -> Heard:
     return Heard(sent[last], answered, silent * FRAME + thinks_ns, turn)
 
 
+@pytest.mark.slow
 @given(turns())
 def test_what_the_endpoint_measured_lies_within_the_bounds(heard: Heard) -> None:
     bounds = metric_bounds(heard.turn, VOICE_TO_VOICE)
@@ -97,6 +99,7 @@ def test_what_the_endpoint_measured_lies_within_the_bounds(heard: Heard) -> None
         assert found[0] <= true_ns <= found[1]
 
 
+@pytest.mark.slow
 @given(turns())
 def test_a_service_that_was_not_held_up_is_never_faster_than_the_lower_bound(heard: Heard) -> None:
     """Frames that are later than that with the end of speech can have held it up by as much as the bound allows."""

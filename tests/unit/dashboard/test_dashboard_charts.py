@@ -52,6 +52,7 @@ def accepted(spec: Row) -> str:
     return json.dumps(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
 def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palette) -> None:
     spec = over_time.latency_lines(colors, ("a", "b"), 800.0)

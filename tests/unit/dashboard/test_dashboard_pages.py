@@ -239,6 +239,7 @@ def test_a_page_says_when_it_asked_and_how_long_ago_that_is(full: Path, monkeypa
     says(html_of(opened("now")), f"as of {asked}, 3 min ago")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "asks", "method"),
     [

@@ -73,6 +73,7 @@ def test_a_rollout_without_a_look_and_an_unknown_name_have_sentences(store: Path
     assert "That rollout is not in this store" in shown("rollout", rollout="another")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cohort", "missing"), [("stable", "candidate streaming"), ("streaming", "control stable")])
 def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, missing: str) -> None:
     now = time.time_ns()
@@ -101,6 +102,7 @@ def test_a_plan_that_was_edited_midway_holds(store: Path) -> None:
         assert f"○ hold {sentence}" in shown(page)
 
 
+@pytest.mark.slow
 def test_two_plans_over_one_cohort_hold(store: Path) -> None:
     fill_rollout(store, Rollout(turns=2000, looks=2, moves=False), time.time_ns() - S)
     sentence = look(store, STREAMING, [replace(STREAMING, name="other", control="another")])
@@ -131,6 +133,7 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     assert "the verdict's history" in found
 
 
+@pytest.mark.slow
 def test_a_log_of_an_earlier_version_is_shown_by_its_differences(store: Path) -> None:
     """Versions before shares kept neither them nor how many turns could have a value."""
 
@@ -186,6 +189,7 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
     assert stages_of_history() == {"20-percent", "50-percent", "80-percent"}
 
 
+@pytest.mark.slow
 def test_the_chip_is_about_the_turns_of_both_cohorts_and_of_no_other(store: Path) -> None:
     now = time.time_ns()
     cohorts = ["stable"] * 30 + ["streaming"] * 20 + ["third"] * 10
@@ -215,6 +219,7 @@ CANDIDATE: Final[dict[str, Any]] = {"run_id": "b", "turns": 10, "cohort": "strea
 OTHER: Final[dict[str, Any]] = {"run_id": "c", "turns": 30, "cohort": "third", "invalid": 10, "lost": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "label"),
     [
@@ -242,6 +247,7 @@ def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[d
     assert turns_trust(measured).label == label
 
 
+@pytest.mark.slow
 def test_a_link_to_looks_that_cannot_be_meant_says_so(store: Path) -> None:
     fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - S)
     assert "the link asks for looks '2h', not one of 1h, 1d, 7d: left out" in shown("rollout", looks="2h")
@@ -322,6 +328,7 @@ def test_without_a_plan_too_many_invalid_turns_are_not_compared(store: Path) -> 
     )
 
 
+@pytest.mark.slow
 def test_without_a_plan_the_comparison_names_its_margins(store: Path) -> None:
     of = Rollout(slower_ms=180, turns=2400)
     with StoreWriter(store) as writer:
@@ -336,6 +343,7 @@ def test_nothing_to_compare_says_how_cohorts_come_to_be(store: Path) -> None:
     says(shown("cohorts"), "No turn names a cohort.", "feature_flag.result.variant")
 
 
+@pytest.mark.slow
 def test_names_of_others_are_text(store: Path) -> None:
     name = "<img src=x onerror=alert(1)>"
     turns = [
@@ -368,6 +376,7 @@ def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     assert chosen() == ("c", "control")
 
 
+@pytest.mark.slow
 def test_a_choice_that_the_plan_has_otherwise_shows_the_plans_roles(store: Path) -> None:
     fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - 2 * S)
     extra = [client_turn(10**6 + index, cohort="third", started_unix_ns=time.time_ns() - S) for index in range(8)]

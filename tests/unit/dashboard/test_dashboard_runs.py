@@ -154,6 +154,7 @@ def test_each_ticked_run_is_compared_with_the_oldest(root: Path, shows: pytest.M
     assert labels == [f"All figures: {head}" for head in heads]
 
 
+@pytest.mark.slow
 def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     secret = run_folder(tmp_path, "secret", latency_run("r-secret", 20))
@@ -170,6 +171,7 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
     assert list(source.source_of({}).elsewhere) == []
 
 
+@pytest.mark.slow
 def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
     root: Path, shows: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +186,7 @@ def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
     assert app.selectbox(key="choice_run").options[0] == "every run of this store"
 
 
+@pytest.mark.slow
 def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     entry = next(each for each in source.run_listing().entries if each.name == "mixed")
@@ -244,6 +247,7 @@ def test_what_a_search_for_capacity_found_is_above_its_steps(tmp_path: Path, sho
     assert '"capacity"' in drawn.spec
 
 
+@pytest.mark.slow
 def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended(
     tmp_path: Path, shows: pytest.MonkeyPatch
 ) -> None:

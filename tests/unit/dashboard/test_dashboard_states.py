@@ -41,6 +41,7 @@ def write(store: Path, scene: Scene, turns: list[Turn]) -> None:
         writer.append(Batch(turns=turns, spans=spans, points=health(scene)))
 
 
+@pytest.mark.slow
 def test_objectives_say_how_many_turns_are_of_runs_that_claim_nothing(store: Path) -> None:
     now = time.time_ns()
     fill(store, Scene(turns=300, newest_unix_ns=now - 60 * S, run_id="run-limited", invalid_share=0.0))
@@ -59,6 +60,7 @@ def test_objectives_of_valid_runs_have_no_such_sentence(full: Path) -> None:
     says(html_of(opened("objectives")), no=("load generator",))
 
 
+@pytest.mark.slow
 def test_a_limited_run_claims_nothing_and_says_why_once_before_every_figure(store: Path) -> None:
     # Its process never announced its end, and was not heard of for an hour.
     fill(store, Scene(turns=400, newest_unix_ns=time.time_ns() - HOUR))
@@ -75,6 +77,7 @@ def test_a_limited_run_claims_nothing_and_says_why_once_before_every_figure(stor
     assert not re.search(r"✕ worse|✓ within", text)
 
 
+@pytest.mark.slow
 def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code(store: Path) -> None:
     now = time.time_ns()
     scene = Scene(turns=240, newest_unix_ns=now, ended=True, invalid_share=0.0)
@@ -102,6 +105,7 @@ def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code
     assert re.search(rf"✕ Miss[^✓]*; {reason}, kept by the service|✕ Missed: {reason}, kept by the service", text)
 
 
+@pytest.mark.slow
 def test_lost_turns_that_leave_an_objective_open_are_named(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     with StoreWriter(store) as writer, writer.change() as cursor:
@@ -112,12 +116,14 @@ def test_lost_turns_that_leave_an_objective_open_are_named(store: Path) -> None:
     says(text, "○ 6 undecided", no=("too few (160)",))
 
 
+@pytest.mark.slow
 def test_the_page_of_cohorts_says_that_a_chosen_cohort_does_not_narrow_it(full: Path) -> None:
     hint = "The cohort that is chosen above does not narrow what is compared here."
     says(html_of(opened("cohorts", cohort="A")), hint)
     says(html_of(opened("cohorts")), "○ not decided", no=(hint,))
 
 
+@pytest.mark.slow
 def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
     fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - HOUR, ended=True, run_id="run-one", seed=2))
     fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
@@ -133,6 +139,7 @@ def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
     assert "Error budget over 28 days" not in {each.label for each in objectives.selectbox}
 
 
+@pytest.mark.slow
 def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Path) -> None:
     scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, service=False, invalid_share=0.0)
     gone = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio")
@@ -152,6 +159,7 @@ def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Pat
     says(runs, no=("did not report its calls in flight",))
 
 
+@pytest.mark.slow
 def test_long_and_hostile_names_stay_text_and_leave_room_for_figures(store: Path) -> None:
     name = "canary <b>bold</b> " + "a-very-long-name-" * 6
     scene = Scene(turns=200, newest_unix_ns=time.time_ns(), ended=True, cohorts=(name, "B"))
@@ -164,6 +172,7 @@ def test_long_and_hostile_names_stay_text_and_leave_room_for_figures(store: Path
     assert "<b>bold" not in html + cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quiet_s", "shown_text"), [(4, ""), (12, "a process of the load generator was last heard 12 s ago")]
 )
@@ -187,6 +196,7 @@ def test_nothing_is_waited_for_of_a_run_that_has_ended(full: Path) -> None:
         assert reader.summary(Filter(run_id="run-4c1d")).heard_unix_ns is None
 
 
+@pytest.mark.slow
 def test_the_page_says_that_nobody_heard_the_turns_of_a_service(store: Path) -> None:
     view = service_run_id("front-desk bot", time.time_ns())
     heard = [turn for turn in turns_of(Scene(turns=60, newest_unix_ns=time.time_ns())) if turn.outcome == "ok"]
@@ -241,6 +251,7 @@ def test_a_wire_that_says_nothing_of_caches_gives_no_zero(store: Path) -> None:
     assert pictures(app) == []
 
 
+@pytest.mark.slow
 def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> None:
     run = synthetic_run(turns=120)
     client = [turn for turn in run.turns if turn.source == "client"]
@@ -253,6 +264,7 @@ def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> 
     assert re.search(rf"{client[20].process_id} (not reported|\d+) \d+ 1 ", text_of(app))
 
 
+@pytest.mark.slow
 def test_what_the_generator_does_not_report_is_stated_with_its_limit(store: Path) -> None:
     fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S, ended=True))
     says(html_of(opened("instrument")), "No invalid turn in 1 turn", "not reported")
@@ -302,6 +314,7 @@ def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it() -> 
         assert "limit" not in json.dumps(charts.gauge_lines(PACING, far, UTC).spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lateness_ms", "is_drawn", "seen"),
     [(0.6, False, "all far below the limit of 60 ms"), (72.0, True, "against the limit of 60 ms")],

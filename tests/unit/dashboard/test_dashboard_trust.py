@@ -277,6 +277,7 @@ def counted(app: AppTest) -> int:
     return int(re.findall(r"\d+ / (\d+) </td>|\d+ / (\d+) ", text_of(app))[-1][1])
 
 
+@pytest.mark.slow
 def test_run_and_cohort_are_in_sight_with_labels_and_the_rest_behind_filters(two_runs: Path) -> None:
     app = opened("objectives")
     found = selectors(app)
@@ -292,6 +293,7 @@ def test_run_and_cohort_are_in_sight_with_labels_and_the_rest_behind_filters(two
     assert counted(app) == 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "turns", "sentence"),
     [
@@ -308,6 +310,7 @@ def test_a_link_narrows_the_page_which_says_so(two_runs: Path, link: dict[str, s
     assert [box.value for box in app.selectbox if box.label == "Run"] == [link.get("run", "")]
 
 
+@pytest.mark.slow
 def test_what_is_chosen_is_in_the_link_and_the_time_of_other_pages_stays_there(two_runs: Path) -> None:
     app = opened("objectives", window="5m", phase="hold")
     assert counted(app) == 80
@@ -322,6 +325,7 @@ def test_what_is_chosen_is_in_the_link_and_the_time_of_other_pages_stays_there(t
     assert counted(app) == 10
 
 
+@pytest.mark.slow
 def test_a_choice_without_a_turn_says_so_below_the_selectors(two_runs: Path) -> None:
     for link, sentence in (
         ({"run": "gone"}, "That run is not in this store"),

@@ -161,6 +161,7 @@ def test_what_sets_the_turns_of_a_search_apart_is_below_their_pictures(full: Pat
     assert "Which dimension explains it" not in text_of(opened("turns"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "previous", "following"), [(0, None, 1), (1, 0, 2), (3, 2, None)], ids=["first", "middle", "last"]
 )

@@ -348,6 +348,7 @@ def test_white_noise_has_unit_power_a_flat_spectrum_and_a_normal_distribution() 
     assert max(levels) - min(levels) < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000, 48_000])
 def test_pink_noise_falls_by_three_decibels_per_octave(rate_hz: int) -> None:
     noise = pink(rate_hz * 60, rate_hz, 1)

@@ -28,6 +28,7 @@ def test_the_chosen_clips_span_all_lengths() -> None:
         choose(corpus, ("nobody", "home-stop", "nothing"), 5)
 
 
+@pytest.mark.slow
 def test_the_page_has_measured_values_audio_and_pictures(workshop: Workshop) -> None:
     for seed, name in enumerate(("one", "two", "three")):
         workshop.add(name, seed=seed, seconds=0.5, domain=f"domain-{seed}", bounds_confidence_db=60.0)
@@ -56,6 +57,7 @@ def test_recorded_edges_state_their_uncertainty(workshop: Workshop) -> None:
     assert "<td class='n'>2.5</td><td class='n'>5</td></tr>" in text
 
 
+@pytest.mark.slow
 def test_levels_below_0_have_the_minus_sign_of_the_pictures(workshop: Workshop) -> None:
     workshop.add("one", seed=1, seconds=0.5)
     corpus = open_corpus(workshop.save())
@@ -94,6 +96,7 @@ def test_the_page_of_a_large_corpus_stays_usable(workshop: Workshop) -> None:
     assert len(text) < 1_000_000
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_page_atomically(command: Callable[..., Ran], tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     ran = command("show", BUNDLED, "--out", out, "--clip", "home-stop")

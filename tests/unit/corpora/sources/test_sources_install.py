@@ -176,6 +176,7 @@ def prompts(prompt: bytes) -> dict[str, bytes]:
     return {f"{SOUNDS}/{name}.g722": prompt for name in names} | {TEXTS: gzip.compress(lines.encode())}
 
 
+@pytest.mark.slow
 def test_recorded_en_joins_both_sources_and_names_them_for_each_clip(
     home: Path, tmp_path: Path, sphinx: dict[str, bytes], prompts: dict[str, bytes]
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_body_of_a_refusal_is_read_in_all_its_forms(body: str, message: str)
     assert answer_message(body) == message
 
 
+@pytest.mark.slow
 @given(ERRORS)
 def test_an_error_of_any_form_has_a_sentence(error: object) -> None:
     assert error_message(error)

@@ -106,6 +106,7 @@ def test_the_fingerprint_names_machine_and_engine() -> None:
     assert engine_version() == found["engine"] == engine_version()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "interrupted", "code"),
     [

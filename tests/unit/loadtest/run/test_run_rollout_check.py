@@ -44,6 +44,7 @@ def looked(request: RolloutCheckRequest, now: int = NOW) -> tuple[ExitCode, str]
     return code, output.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "code", "verdict"),
     [

@@ -66,6 +66,7 @@ def test_the_list_of_runs_has_it_without_a_fault(tmp_path: Path) -> None:
     assert (entry.sentence, entry.turns) == (f"Not judged: {WHY}", 0)
 
 
+@pytest.mark.slow
 def test_commands_that_need_its_turns_say_why_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     dead = tmp_path / "runs" / "dead"
@@ -78,6 +79,7 @@ def test_commands_that_need_its_turns_say_why_there_are_none(tmp_path: Path, mon
         compare(CompareRequest(("dead", "other")), Console(quiet=True))
 
 
+@pytest.mark.slow
 def test_an_earlier_run_in_the_same_folder_stays_in_the_list(tmp_path: Path) -> None:
     fill_store(tmp_path / "out" / "store", latency_run("r-before", 5))
     (tmp_path / "out" / "settings-r-before.json").write_text("{}")  # as its command left them

@@ -131,6 +131,7 @@ settings = st.fixed_dictionaries(
 ).map(lambda values: SwarmSettings.model_validate({"host": HOST, **values}))
 
 
+@pytest.mark.slow
 @given(settings)
 def test_every_setting_reads_back_equal(given_settings: SwarmSettings) -> None:
     assert decode_settings(encode_settings(given_settings)) == given_settings

@@ -104,6 +104,7 @@ def test_every_setting_is_a_flag() -> None:
     assert len({option.flag for option in OPTIONS}) == len(OPTIONS)
 
 
+@pytest.mark.slow
 def test_what_is_typed_arrives_as_it_was() -> None:
     default = SwarmSettings(host=HOST)
     all_else = SwarmSettings(host=HOST, **{option.name: other(option) for option in OPTIONS})
@@ -112,6 +113,7 @@ def test_what_is_typed_arrives_as_it_was() -> None:
     assert settings_in_locust(*(list(as_typed(each)) for each in wanted)) == [plain(each) for each in wanted]
 
 
+@pytest.mark.slow
 def test_what_a_command_hands_over_arrives_as_it_was_whatever_the_flags(tmp_path: Path) -> None:
     values = {option.name: other(option) for option in OPTIONS if not option.of_machine}
     settings = SwarmSettings(host=HOST, **values, calibration="within 2 ms", calibrated_callers=50)
@@ -133,6 +135,7 @@ def test_a_scenario_file_gives_locust_what_it_gives_a_command() -> None:
     assert found == plain(base)
 
 
+@pytest.mark.slow
 def test_a_document_that_cannot_be_used_ends_locust_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"turn": 3}')
     done = subprocess.run(

@@ -33,6 +33,7 @@ def swarm(table: dict[str, Any]) -> SwarmSettings:
     return SwarmSettings(host="ws://127.0.0.1:1/", scenario=Scenario(protocol=table))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(tables(SECRET))
 def test_a_secret_in_the_settings_themselves_is_a_fault_wherever_it_stands(table: dict[str, Any]) -> None:
@@ -42,6 +43,7 @@ def test_a_secret_in_the_settings_themselves_is_a_fault_wherever_it_stands(table
     assert HIDDEN in swarm(table).redactor.text(f"an endpoint repeats {SECRET}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["${MY_SECRET}", "Bearer ${MY_SECRET}", "https://u:${MY_SECRET}@h/voice"])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

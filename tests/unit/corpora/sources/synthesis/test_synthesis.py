@@ -190,6 +190,7 @@ def test_json_lines_are_read_too(tmp_path: Path) -> None:
         read_texts(file, domain="d", language="en")
 
 
+@pytest.mark.slow
 def test_the_edges_of_synthesized_speech_are_exact_or_as_requested(
     command: Command, texts: Path, tmp_path: Path
 ) -> None:

@@ -326,6 +326,7 @@ INNER = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     messages=st.lists(

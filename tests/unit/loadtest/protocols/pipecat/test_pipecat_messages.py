@@ -214,6 +214,7 @@ names = st.sampled_from(["processor", "value", "ttfa", "leading_silence", "promp
 lists = st.sampled_from(["ttfb", "ttfa", "ttfat", "processing", "tokens", "characters", "stt_usage"])
 
 
+@pytest.mark.slow
 @given(st.dictionaries(lists, anything | st.lists(st.dictionaries(names, anything, max_size=4), max_size=3)))
 def test_whatever_a_bot_reports_is_no_zero_and_raises_nothing(data: dict[str, Any]) -> None:
     event = report(**data)
