@@ -2,8 +2,9 @@
 
 import itertools
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -91,10 +92,36 @@ def decoded(sends: list[Send]) -> list[VoiceEvent]:
 # Received frames.
 
 
+class Corpora(Protocol):
+    """Calibration corpora, each written once: those whose detector of ends is so late, with edges of a kind."""
+
+    def __call__(self, late_ms: int = 0, edges: Edges | None = None) -> Path: ...
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
+    find = authoring.find_speech_bounds
+
+    @cache
+    def written(late_ms: int = 0, edges: Edges | None = None) -> Path:
+        def late(samples: NDArray[np.float64], rate_hz: int) -> SpeechBounds:
+            found = find(samples, rate_hz)
+            return replace(found, end_sample=found.end_sample + late_ms * rate_hz // 1000)
+
+        folder = tmp_path_factory.mktemp("calibration") / "corpus"
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(authoring, "find_speech_bounds", late)
+            write_calibration_corpus(folder)
+        if edges is not None:
+            set_edges(folder, edges)
+        return folder
+
+    return written
+
+
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_callers_send_the_utterance_sample_for_sample(tmp_path: Path, number: int) -> None:
-    write_calibration_corpus(tmp_path / "corpus")
-    corpus = open_corpus(str(tmp_path / "corpus"))
+def test_callers_send_the_utterance_sample_for_sample(corpora: Corpora, number: int) -> None:
+    corpus = open_corpus(str(corpora()))
     rendered = render(corpus, corpus.utterances[number], Profile(), RATE_HZ, 1)
     nonzero = np.flatnonzero(rendered.pcm)
     _, first, last = utterance_pcm(number)
@@ -173,11 +200,9 @@ def measured_turn(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, Any
 
 @pytest.mark.parametrize("edges", ["exact", "recorded"])
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_a_correct_annotation_leaves_only_its_stated_error(tmp_path: Path, number: int, edges: Edges) -> None:
-    write_calibration_corpus(tmp_path / "corpus")
-    set_edges(tmp_path / "corpus", edges)
-    turn, row = measured_turn(tmp_path / "corpus", number)
-    annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
+def test_a_correct_annotation_leaves_only_its_stated_error(corpora: Corpora, number: int, edges: Edges) -> None:
+    turn, row = measured_turn(corpora(edges=edges), number)
+    annotated = annotation_errors(corpora(edges=edges))[f"calibration-{number}"]
     found = calibration.samples_of(turn, row, annotated)
     assert (turn.speech_end_uncertainty_ns == 0) == (edges == "exact")
     assert turn.speech_end_uncertainty_ns is not None
@@ -191,29 +216,18 @@ def test_a_correct_annotation_leaves_only_its_stated_error(tmp_path: Path, numbe
 @pytest.mark.parametrize("late_ms", [-50, 50])
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
 def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, late_ms: int
+    corpora: Corpora, number: int, late_ms: int
 ) -> None:
-    write_calibration_corpus(tmp_path / "right")
-    set_edges(tmp_path / "right", "recorded")
-    right = calibration.samples_of(*measured_turn(tmp_path / "right", number))["voice_to_voice"].error_ns
-    find = authoring.find_speech_bounds
-
-    def wrong(samples: NDArray[np.float64], rate_hz: int) -> SpeechBounds:
-        found = find(samples, rate_hz)
-        return replace(found, end_sample=found.end_sample + late_ms * rate_hz // 1000)
-
-    monkeypatch.setattr(authoring, "find_speech_bounds", wrong)
-    write_calibration_corpus(tmp_path / "corpus")
+    right = calibration.samples_of(*measured_turn(corpora(0, "recorded"), number))["voice_to_voice"].error_ns
     if late_ms > 0:
         # What follows the speech is digital silence, which is never certainly speech.
-        exact = calibration.samples_of(*measured_turn(tmp_path / "corpus", number))["voice_to_voice"].error_ns
+        exact = calibration.samples_of(*measured_turn(corpora(late_ms), number))["voice_to_voice"].error_ns
         assert abs(exact) <= 10**9 // RATE_HZ
-    set_edges(tmp_path / "corpus", "recorded")
-    turn, row = measured_turn(tmp_path / "corpus", number)
+    turn, row = measured_turn(corpora(late_ms, "recorded"), number)
     error_ns = calibration.samples_of(turn, row)["voice_to_voice"].error_ns
     assert error_ns - right == pytest.approx(-late_ms * MS, abs=2)
     # The report attributes the error to the annotation, and fails if it is larger than stated.
-    annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
+    annotated = annotation_errors(corpora(late_ms, "recorded"))[f"calibration-{number}"]
     found = calibration.samples_of(turn, row, annotated)
     assert found["annotation"].error_ns == pytest.approx(late_ms * MS, abs=2.1 * MS)
     assert abs(found["instrument"].error_ns) <= 10**9 // RATE_HZ
