@@ -219,7 +219,6 @@ def failed(url: str, **settings: object) -> tuple[str | None, str | None, str]:
     return turn.failure_kind, turn.failure_code, turn.outcome_reason or ""
 
 
-@pytest.mark.nightly
 def test_servers_that_fail_each_have_one_cause(tmp_path: Path) -> None:
     with server(tmp_path) as (url, _):
         kind, code, reason = failed(f"{url}/status/503/api/offer")
