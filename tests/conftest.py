@@ -15,6 +15,9 @@ from hypothesis import settings
 VARIABLE = "VOICEPROBE_CACHE"
 # Folders whose tests start processes: all of them are slow.
 PROCESSES = frozenset({"integration", "browser"})
+TESTS = Path(__file__).parent
+# The expression of the quick run.
+QUICK = "not slow"
 
 # Several tests share the processors, and none of their swarms may take them from the others.
 os.environ.setdefault("VOICEPROBE_PRIORITY", "normal")
@@ -42,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Start one runner for each core for the quick tests, which only compute; most others wait, so three share two."""
-    return os.cpu_count() or 1 if "not slow" in config.option.markexpr else 3
+    return os.cpu_count() or 1 if QUICK in config.option.markexpr else 3
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -69,6 +72,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module of the folders whose tests are all slow where none of them is asked for: that takes seconds."""
+    if config.option.markexpr == QUICK and collection_path.parent == TESTS and collection_path.name in PROCESSES:
+        return True
+    return None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
     assert set(re.findall(r'"(\w+)":', answer)) == {"capacity", "calibrate"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["assistant", "sidecar", "dashboard", "corpus"])
 def test_a_command_in_a_process_of_its_own_shows_the_name_that_was_typed(name: str) -> None:
     shown = help_of(*VOICEPROBE, name)
@@ -157,6 +159,7 @@ DEFAULT = re.compile(r" \(default: [^()]+\)$")
 OTHER_DEFAULTS = ("default", "if omitted", "if not given", "if none is given")
 
 
+@cache
 def explained() -> dict[str, Any]:
     """Every argument and option of every command, those of `voiceprobe` itself too, but for those that click makes."""
     every = {"voiceprobe": typer.main.get_command(app), **parsers()}

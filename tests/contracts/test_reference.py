@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -214,6 +215,7 @@ def of_page(place: str, text: str) -> Iterator[str]:
             yield f"{place} / {heading} / {name[1]}"
 
 
+@cache
 def capabilities() -> set[str]:
     """Everything that users have now."""
     navigation = (ROOT / "dashboard" / "app.py").read_text(encoding="utf-8")

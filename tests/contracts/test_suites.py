@@ -5,10 +5,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from loadtest.cli.main import app
+from tests import conftest
 
 ROOT = Path(__file__).parents[2]
 PAGES_IN_A_BROWSER = 25
@@ -136,6 +139,21 @@ def test_every_night_all_tests_run() -> None:
     workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
     assert "./voiceprobe test --all" in workflow
     assert "schedule:" in workflow
+
+
+@pytest.mark.parametrize(
+    ("folder", "expression", "is_ignored"),
+    [
+        ("integration", "not slow", True),
+        ("browser", "not slow", True),
+        ("unit", "not slow", None),
+        ("integration", "", None),
+        ("integration", "not slow or nightly", None),
+    ],
+)
+def test_the_quick_run_imports_no_test_of_processes(folder: str, expression: str, is_ignored: bool | None) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
+    assert conftest.pytest_ignore_collect(conftest.TESTS / folder, config) is is_ignored
 
 
 @pytest.mark.slow
