@@ -44,8 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Start one runner for each core for the quick tests, which only compute; most others wait, so three share two."""
-    return os.cpu_count() or 1 if QUICK in config.option.markexpr else 3
+    """Start one runner for each core for the quick tests, which only compute; most others wait, so four share two."""
+    return os.cpu_count() or 1 if QUICK in config.option.markexpr else 4
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -158,7 +158,7 @@ def test_the_quick_run_imports_no_test_of_processes(folder: str, expression: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flags", "runners"), [([], 3), (["-m", "not slow"], os.cpu_count())], ids=["every day", "quick"]
+    ("flags", "runners"), [([], 4), (["-m", "not slow"], os.cpu_count())], ids=["every day", "quick"]
 )
 def test_the_quick_tests_get_a_runner_for_each_core(tmp_path: Path, flags: list[str], runners: int) -> None:
     (tmp_path / "test_tree.py").write_text(TREE)
