@@ -8,30 +8,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import jsonschema
 import psutil
 import pytest
 
-from loadtest.calibration.json_object import calibration_object
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.summary import schema
 from loadtest.run import processes
-from loadtest.run.artifacts import HTML
-from loadtest.run.calibrations import fingerprint, keep
 from loadtest.run.sidecars import start_sidecar
-from telemetry.model.metrics import METRIC_NAMES
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
-from tests.integration.commands import completed_module
+from tests.integration.commands import carried_out, completed_module
 from tests.integration.runs.expected_exit import code_by_objectives
 from tests.integration.waiting import answers, wait_until
 from tests.integration.waiting import stored_turns as _turns
 from tests.nightly import nightly_after
-from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 pytestmark = pytest.mark.slow
 
@@ -57,70 +49,6 @@ def _finish(process: subprocess.Popen[str], timeout_s: float = 600.0) -> tuple[i
 
 def _run(arguments: list[str]) -> tuple[int, str, str]:
     return _finish(_start(arguments))
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
-        yield url
-
-
-def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
-    keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
-    slo = tmp_path / "slo.yaml"
-    source = processes.ROOT / "loadtest" / "run" / "demo-objectives.yaml"
-    slo.write_text(source.read_text().replace("threshold: 1s", "threshold: 1ms"))
-    file = tmp_path / "summary.json"
-    code, out, err = _run(
-        [
-            "run",
-            url,
-            *("--users", "6", "--run-time", "15s"),
-            *QUICK,
-            "--slo",
-            str(slo),
-            "--out",
-            str(tmp_path / "out"),
-            "--json",
-            str(file),
-            "--cohort",
-            "mine",
-        ]
-    )
-    assert err == ""
-    summary = json.loads(file.read_text())
-    jsonschema.validate(summary, schema())
-    assert summary["exit_code"] == code
-    assert code == code_by_objectives(summary) != ExitCode.OK, out
-    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
-    assert met["voice-to-voice"] is not True, "nobody answers within a millisecond"
-    assert summary["turns"]["total"] > 0
-    assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
-    assert set(summary["metrics"]) == set(METRIC_NAMES)
-    # Without a valid turn, where the machine paused in every one, nothing is claimed; else it took 0.3 s at least.
-    assert (summary["metrics"]["voice_to_voice"]["p50_s"] is None) == (summary["turns"]["ok"] == 0)
-    assert (summary["metrics"]["voice_to_voice"]["p50_s"] or 1.0) > 0.3
-    assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
-    assert summary["telemetry"]["missing"] == 0
-    assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
-    assert summary["generator"]["pacer"] == "thread"
-    assert summary["generator"]["receive_stamp"] == "kernel"
-    assert "Voice to voice" in out
-    assert "How well this was measured" in out
-    cited = "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips' speech bounds"
-    assert summary["generator"]["calibration"]["sentence"] == cited
-    assert cited in " ".join(out.split())
-    # What the clips state of their bounds has come all the way, and what turns state of their own with it.
-    assert summary["speech_bounds"]["turns_unknown"] == 0
-    within = summary["metrics"]["voice_to_voice"]["measured_within"]
-    assert within["turns_unknown"] == 0
-    if summary["turns"]["ok"]:
-        low, high = within["p50_s"]
-        assert low <= summary["metrics"]["voice_to_voice"]["p50_s"] <= high
-    with StoreReader(tmp_path / "out" / "store") as reader:
-        (declared,) = (known.declared for known in reader.runs())
-    assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
 
 
 def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -> None:
@@ -231,36 +159,12 @@ def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: s
     assert "Traceback" not in err
 
 
-def test_a_target_where_nobody_listens_ends_with_5(tmp_path: Path) -> None:
-    code, output, err = _run(["run", "ws://127.0.0.1:9/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
-    assert code == ExitCode.UNREACHABLE
-    assert err == "voiceprobe: cannot connect to 127.0.0.1:9: Connection refused\n"
-    assert "is kept in" not in output, "the reports are all there is"
-    assert output.endswith(f"report: {tmp_path / 'out' / HTML}\n")
-
-
 def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
-    code, _, err = _run(
-        [
-            "run",
-            "http://127.0.0.1:1",
-            "--protocol",
-            "smoke",
-            "--noise",
-            "pinkk",
-            "--snr",
-            "3",
-            "--users",
-            "0",
-            "--corpus",
-            "nowhere",
-            "--out",
-            str(tmp_path / "out"),
-        ]
-    )
-    assert code == ExitCode.USAGE
-    assert "Traceback" not in err
-    lines = err.splitlines()
+    flags = "--protocol smoke --noise pinkk --snr 3 --users 0 --corpus nowhere --out out"
+    done = carried_out("run", "http://127.0.0.1:1", *flags.split(), cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
     assert len(lines) == 5
     assert all(line.startswith("voiceprobe: ") for line in lines)
     assert not (tmp_path / "out").exists()

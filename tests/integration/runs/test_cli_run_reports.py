@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,21 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
+from loadtest.calibration.json_object import calibration_object
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.junit import RUN_CASE
 from loadtest.reports.summary import schema
 from loadtest.run import processes
 from loadtest.run.artifacts import NAMES
+from loadtest.run.calibrations import fingerprint, keep
 from loadtest.run.sidecars import start_sidecar
+from telemetry.model.metrics import METRIC_NAMES
+from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed_module
 from tests.integration.runs.expected_exit import code_by_objectives
 from tests.integration.waiting import stored_turns, wait_until
+from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 COMMAND = (sys.executable, "-m", "loadtest.cli.main")
 QUICK = ("--corpus", CORPUS, "--length", "short", "--clips", "3", "--turns", "2", "--think", "0.1")
@@ -57,14 +63,20 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(url: str, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """The one run that all tests of the reports of a good run read."""
+def ended(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """The one run that all tests of a good run and of its reports read. No endpoint answers within its objective."""
     folder = tmp_path_factory.mktemp("ended")
+    objectives = (processes.ROOT / "loadtest" / "run" / "demo-objectives.yaml").read_text()
+    (folder / "slo.yaml").write_text(objectives.replace("threshold: 1s", "threshold: 1ms"))
     load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
-    code, out, err = finished(started(folder, "run", url, *load, *QUICK, "--json", "run.json"))
-    assert err == ""
-    (run,) = (folder / "runs").iterdir()
-    return Ended(folder, run, code, out)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("VOICEPROBE_HOME", str(folder / "home"))
+        keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
+        given = (*load, *QUICK, "--slo", "slo.yaml", "--json", "run.json")
+        code, out, err = finished(started(folder, "run", url, *given))
+        assert err == ""
+        (run,) = (folder / "runs").iterdir()
+        yield Ended(folder, run, code, out)
 
 
 def left(run: Path, code: int) -> dict[str, Any]:
@@ -83,6 +95,41 @@ def run_case(run: Path) -> str:
     cases = ET.parse(run / "junit.xml").getroot().iter("testcase")  # noqa: S314 - made right here
     own = next(case for case in cases if case.get("name") == RUN_CASE)
     return next((each.tag for each in own if each.tag != "system-out"), "passed")
+
+
+def test_a_run_measures_judges_and_says_so(ended: Ended) -> None:
+    summary, out = json.loads((ended.folder / "run.json").read_text()), ended.out
+    jsonschema.validate(summary, schema())
+    assert summary["exit_code"] == ended.code
+    assert ended.code == code_by_objectives(summary) != ExitCode.OK, out
+    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
+    assert met["voice-to-voice"] is not True, "nobody answers within a millisecond"
+    assert summary["turns"]["total"] > 0
+    assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
+    assert set(summary["metrics"]) == set(METRIC_NAMES)
+    # Without a valid turn, where the machine paused in every one, nothing is claimed; else it took 0.3 s at least.
+    assert (summary["metrics"]["voice_to_voice"]["p50_s"] is None) == (summary["turns"]["ok"] == 0)
+    assert (summary["metrics"]["voice_to_voice"]["p50_s"] or 1.0) > 0.3
+    assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
+    assert summary["telemetry"]["missing"] == 0
+    assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
+    assert summary["generator"]["pacer"] == "thread"
+    assert summary["generator"]["receive_stamp"] == "kernel"
+    assert "Voice to voice" in out
+    assert "How well this was measured" in out
+    cited = "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips' speech bounds"
+    assert summary["generator"]["calibration"]["sentence"] == cited
+    assert cited in " ".join(out.split())
+    # What the clips state of their bounds has come all the way, and what turns state of their own with it.
+    assert summary["speech_bounds"]["turns_unknown"] == 0
+    within = summary["metrics"]["voice_to_voice"]["measured_within"]
+    assert within["turns_unknown"] == 0
+    if summary["turns"]["ok"]:
+        low, high = within["p50_s"]
+        assert low <= summary["metrics"]["voice_to_voice"]["p50_s"] <= high
+    with StoreReader(ended.run / "store") as reader:
+        (declared,) = (known.declared for known in reader.runs())
+    assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
 
 
 def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(ended: Ended) -> None:
@@ -160,6 +207,7 @@ def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path
     why = "cannot connect to 127.0.0.1:9: Connection refused"
     assert (code, err) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")
     (run,) = (tmp_path / "runs").iterdir()
+    assert "is kept in" not in out, "the reports are all there is"
     assert out.endswith(f"report: runs/{run.name}/report.html\n")
     summary = left(run, code)
     assert summary["run"]["id"] == run.name
