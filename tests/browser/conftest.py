@@ -1,6 +1,7 @@
 """The browser that these tests look at pages with, and the dashboard over one store that most of them share."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ CHROMIUM_ARGUMENTS = (
     "--disable-sync",
 )
 
+_SERVER_BELOW_A_PAGE: Final = re.compile(r"http://127\.0\.0\.1:\d+(?:/[^/?]+)+/_stcore/(?:health|host-config)")
 _CLICKS = 10
 _OPENED_MS = 5_000
 
@@ -86,7 +88,8 @@ class Viewer:
 
 def _is_fault(output: ConsoleMessage) -> bool:
     """Streamlit looks for its server below the address of a page, before it finds it at the root."""
-    return output.type == "error" and "/_stcore/" not in output.location["url"]
+    is_search = "404" in output.text and _SERVER_BELOW_A_PAGE.fullmatch(output.location["url"]) is not None
+    return output.type == "error" and not is_search
 
 
 def _is_outside(url: str) -> bool:
