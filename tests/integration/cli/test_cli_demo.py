@@ -17,7 +17,7 @@ from loadtest.run import processes
 from telemetry.model.stats import percentile
 from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
-from tests.integration.commands import completed
+from tests.integration.commands import carried_out
 from tests.integration.runs.expected_exit import code_by_objectives
 
 CALLERS = 8
@@ -116,8 +116,8 @@ def _check_summary(done: subprocess.CompletedProcess[str], summary: dict[str, An
     assert "dashboard: http://127.0.0.1:" in done.stdout
 
 
-def test_engines_that_are_unknown_are_refused() -> None:
-    done = completed("demo", "--engines", "magic")
+def test_engines_that_are_unknown_are_refused(tmp_path: Path) -> None:
+    done = carried_out("demo", "--engines", "magic", cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     assert done.stderr == "voiceprobe: --engines 'magic' is unknown: use scripted or real\n"
 

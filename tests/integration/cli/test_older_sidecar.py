@@ -18,7 +18,7 @@ from telemetry.store.reader import RemoteStore, StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.wire import BadQuestionError, answer
 from tests.fixtures_turns import fill_store
-from tests.integration.commands import completed
+from tests.integration.commands import carried_out
 from tests.nightly import nightly_after
 from tests.run_folders import latency_run, run_folder
 
@@ -120,7 +120,7 @@ def test_the_list_says_in_one_sentence_that_a_sidecar_is_of_an_older_version(
 
     run_folder(tmp_path / "runs", "here", latency_run("r-here", 20))
     listed = tmp_path / "listed.json"
-    done = completed("runs", "--runs", sidecar.address, "--runs", str(tmp_path / "runs"), "--json", str(listed))
+    done = carried_out("runs", "--runs", sidecar.address, "--runs", "runs", "--json", "listed.json", cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith(f"voiceprobe: {sidecar.address}: ")
@@ -132,10 +132,11 @@ def test_the_list_says_in_one_sentence_that_a_sidecar_is_of_an_older_version(
 
 
 def test_an_answer_of_another_shape_says_which_versions_are_needed(
+    tmp_path: Path,
     start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
 ) -> None:
     sidecar = start({"runs"}, other_answer)
-    done = completed("runs", "--runs", sidecar.address)
+    done = carried_out("runs", "--runs", sidecar.address, cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith(f"voiceprobe: {sidecar.address}: its answer is not one of this version")
@@ -143,10 +144,11 @@ def test_an_answer_of_another_shape_says_which_versions_are_needed(
 
 
 def test_a_sidecar_of_this_version_is_listed(
+    tmp_path: Path,
     start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
 ) -> None:
     sidecar = start({"run_list"}, no_such_question)
-    done = completed("runs", "--runs", sidecar.address)
+    done = carried_out("runs", "--runs", sidecar.address, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (ExitCode.OK, "")
     assert "r-there" in done.stdout
     # A refusal that is about what was asked for stays what the sidecar says of it.

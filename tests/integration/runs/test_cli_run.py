@@ -159,6 +159,13 @@ def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: s
     assert "Traceback" not in err
 
 
+def test_a_host_that_cannot_be_found_is_named_in_one_line(tmp_path: Path) -> None:
+    code, _, err = _run(["run", "ws://no-such-host.invalid/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
+    assert code == ExitCode.UNREACHABLE
+    (line,) = err.splitlines()
+    assert "no-such-host.invalid" in line
+
+
 def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
     flags = "--protocol smoke --noise pinkk --snr 3 --users 0 --corpus nowhere --out out"
     done = carried_out("run", "http://127.0.0.1:1", *flags.split(), cwd=tmp_path)
