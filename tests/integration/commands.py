@@ -4,7 +4,9 @@ import contextlib
 import io
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from unittest import mock
 
 from loadtest.cli.main import main
@@ -30,6 +32,27 @@ def completed_module(module: str, *arguments: str, cwd: Path | None = None) -> s
         timeout=WAIT_S,
         check=False,
     )
+
+
+def begun(
+    *arguments: str, cwd: Path | None = None, variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
+    """`voiceprobe` with these arguments, started in a session of its own, with variables in its environment."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "loadtest.cli.main", *arguments],
+        env=processes.environment() | variables,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for the end of a command; its exit code, and what it printed to each stream."""
+    out, err = process.communicate(timeout=WAIT_S)
+    return process.returncode, out, err
 
 
 def carried_out(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

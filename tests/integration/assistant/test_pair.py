@@ -1,17 +1,15 @@
 """`voiceprobe pair` on two assistants that differ by a declared time."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loadtest.run.processes import ROOT
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.assistant.assistant_process import assistant
+from tests.integration.commands import completed
 
 pytestmark = pytest.mark.nightly
 
@@ -25,23 +23,7 @@ def test_a_declared_difference_is_found_in_the_stage_that_has_it(tmp_path: Path)
         assistant(*EXACT, "--llm-answer", "Done.", "--llm-ttft", declared[1], quick=False) as slow,
     ):
         command = ["pair", f"fast={fast}", f"slow={slow}", "--corpus", "voiceprobe-en", "--length", "short"]
-        command += [
-            "--pairs",
-            "25",
-            "--think",
-            "0.05",
-            "--out",
-            str(tmp_path / "run"),
-            "--json",
-            str(tmp_path / "p.json"),
-        ]
-        done = subprocess.run(
-            [sys.executable, "-m", "loadtest.cli.main", *command],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = completed(*command, "--pairs", "25", "--think", "0.05", "--out", "run", "--json", "p.json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "slow is slower than fast: voice to voice p50 +" in done.stdout
     found: dict[str, Any] = json.loads((tmp_path / "p.json").read_text())

@@ -13,11 +13,10 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
-from loadtest.run import processes
 from telemetry.model.stats import percentile
 from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
-from tests.integration.commands import carried_out
+from tests.integration.commands import carried_out, completed
 from tests.integration.runs.expected_exit import code_by_objectives
 
 CALLERS = 8
@@ -58,17 +57,8 @@ def _errors_ms(pairs: list[tuple[Turn, Turn]]) -> list[float]:
 
 def _demo(out: Path, run_time: str = RUN_TIME) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     file = out / "summary.json"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "loadtest.cli.main", "demo", "--users", str(CALLERS), "--run-time", run_time),
-            *("--exit", "--json", str(file), "--out", str(out)),
-        ],
-        env=processes.environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    load = ("--users", str(CALLERS), "--run-time", run_time)
+    done = completed("demo", *load, "--exit", "--json", str(file), "--out", str(out))
     assert done.stderr == ""
     return done, json.loads(file.read_text())
 

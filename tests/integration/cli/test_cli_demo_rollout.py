@@ -14,6 +14,7 @@ from loadtest.run.demo import OBJECTIVES
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.reader import StoreReader
+from tests.integration.commands import completed
 
 DEMO_FILES = Path(__file__).parents[3] / "loadtest" / "rollout" / "demo_files"
 
@@ -22,13 +23,7 @@ DEMO_FILES = Path(__file__).parents[3] / "loadtest" / "rollout" / "demo_files"
 def test_real_callers_are_split_by_the_flag_and_too_few_turns_decide_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ("--users", "8", "--run-time", "15s", "--exit", "--out", str(out), "--json", str(tmp_path / "demo.json"))
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest.cli.main", "demo", "--rollout", *flags],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    done = completed("demo", "--rollout", *flags)
     assert done.returncode == ExitCode.UNDECIDED, done.stderr
     assert "Traceback" not in done.stderr
     assert "two rollouts of 20 % -> 50 % -> 100 % of the calls, 8 callers" in done.stdout

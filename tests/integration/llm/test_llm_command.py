@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from loadtest.run import processes
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from tests.integration.commands import WAIT_S
+from tests.integration.commands import begun, ended
 from tests.nightly import nightly_after
 from tests.run_folders import latency_run, run_folder
 
 SECRET = "sk-0123456789-very-secret"
+KEY = {"OPENAI_API_KEY": SECRET}
 FIRST_MS, TOKENS = 50, 20  # of an answer for which nothing else is declared
 
 
@@ -35,24 +35,11 @@ def url() -> Generator[str]:
             process.terminate()
 
 
-def begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "loadtest.cli.main", "llm", *arguments]
-    environment = processes.environment() | {"OPENAI_API_KEY": SECRET}
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=WAIT_S)
-    return process.returncode, out, err
-
-
 def test_a_bench_is_measured_written_and_stored_without_its_key(url: str, tmp_path: Path) -> None:
     run_folder(tmp_path / "runs", "monday", latency_run("monday", 10))
     files = ["--json", "llm.json", "--html", "llm.html", "--out", "bench"]
     asked = ["--samples", "10", "--lengths", "20", "--only", "lengths,network,cache", "--from-run", "monday"]
-    code, out, err = ended(begun(tmp_path, url, "--model", "small", *asked, *files))
+    code, out, err = ended(begun("llm", url, "--model", "small", *asked, *files, cwd=tmp_path, variables=KEY))
     assert (code, err) == (0, ""), out + err
     found: dict[str, Any] = json.loads((tmp_path / "llm.json").read_text())
     assert "one call in ten stalls for" in out
@@ -81,7 +68,9 @@ def test_a_bench_is_measured_written_and_stored_without_its_key(url: str, tmp_pa
 
 def test_a_port_where_nothing_listens_is_one_sentence(tmp_path: Path) -> None:
     run_folder(tmp_path / "runs", "monday", latency_run("monday", 4))
-    code, out, err = ended(begun(tmp_path, "http://127.0.0.1:1/v1", "--model", "small", "--from-run", "monday"))
+    code, out, err = ended(
+        begun("llm", "http://127.0.0.1:1/v1", "--model", "small", "--from-run", "monday", cwd=tmp_path, variables=KEY)
+    )
     assert code == 5, out + err
     assert err == "voiceprobe: http://127.0.0.1:1/v1 small: 127.0.0.1:1 cannot be reached: connection refused\n"
 
@@ -96,7 +85,7 @@ def test_an_interrupted_load_level_keeps_what_was_answered(url: str, tmp_path: P
 
     before = sent()
     arguments = ["--only", "concurrency", *load, "--level-time", "300s", "--json", "llm.json"]
-    process = begun(tmp_path, url, "--model", "small", *arguments)
+    process = begun("llm", url, "--model", "small", *arguments, cwd=tmp_path, variables=KEY)
     while sent() < before + 20 * TOKENS and process.poll() is None:
         time.sleep(0.2)
     os.kill(process.pid, signal.SIGINT)

@@ -2,8 +2,6 @@
 LiveKit, sent to a real sidecar, get the verdicts that the same turns get when our own callers report them."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from telemetry.model.turns import Turn
 from tests.fixtures_recorded_calls import LIVEKIT, PIPECAT, DrawnCall, RecordedCalls
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
+from tests.integration.commands import carried_out
 from tests.nightly import nightly_after
 
 S = 1_000_000_000
@@ -193,8 +192,7 @@ def _figures(verdict: dict[str, object]) -> list[float]:
 
 def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "rollout.toml").write_text(plan_of(BY_NAME["slower"], "service"))
-    command = [sys.executable, "-m", "loadtest.cli.main", "rollout", "check", str(tmp_path / "rollout.toml")]
-    command += ["--store", str(stores["livekit"]), "--since", SINCE]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    store = ("--store", str(stores["livekit"]), "--since", SINCE)
+    ended = carried_out("rollout", "check", "rollout.toml", *store, cwd=tmp_path)
     assert ended.returncode == 3
     assert "roll back slower at stage canary: p95 of voice to voice is worse" in ended.stdout

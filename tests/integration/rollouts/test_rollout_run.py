@@ -19,6 +19,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_rows import RolloutRecord
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
+from tests.integration.commands import carried_out, completed
 from tests.integration.waiting import wait_until
 from tests.rollout_cohorts import latencies_ms
 
@@ -89,15 +90,11 @@ def send(url: str, batch: int, share: float, *, shift_ms: float = 0.0, candidate
         ).raise_for_status()
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "loadtest.cli.main", "rollout", *arguments]
-
-
 @contextmanager
 def running(plan: Path, store: Path | str) -> Generator[subprocess.Popen[str]]:
     """`rollout run` over a folder, or over the address of a sidecar; killed at the end, if it goes on."""
     process = subprocess.Popen(
-        command("run", str(plan), "--store", str(store), *ENDLESS),
+        [sys.executable, "-m", "loadtest.cli.main", "rollout", "run", str(plan), "--store", str(store), *ENDLESS],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -176,13 +173,7 @@ def test_a_regression_takes_the_candidate_back_at_once_and_for_good(plan: Path, 
         with running(plan, store) as process:
             assert process.wait(180) == ExitCode.OBJECTIVE_MISSED
         assert weights(plan) == {"stable": 100, "streaming": 0}
-        watched = subprocess.run(
-            command("watch", str(plan), "--store", str(store), "--until-verdict"),
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        watched = completed("rollout", "watch", str(plan), "--store", str(store), "--until-verdict")
     assert watched.returncode == ExitCode.OBJECTIVE_MISSED
     assert "roll back streaming at stage canary: rolled back at" in watched.stdout
 
@@ -191,15 +182,11 @@ def test_two_that_carry_one_rollout_and_a_plan_without_a_way_are_refused(plan: P
     store = tmp_path / "store"
     with running_sidecar(store), running(plan, store):
         wait_until(lambda: begun(store) == ["canary"] * 2)
-        second = subprocess.run(
-            command("run", str(plan), "--store", str(store)), capture_output=True, text=True, timeout=180, check=False
-        )
+        second = carried_out("rollout", "run", str(plan), "--store", str(store), cwd=tmp_path)
         assert second.returncode != ExitCode.OK
         assert "another process evaluates the rollout streaming" in second.stderr
         assert "Traceback" not in second.stderr
         plan.write_text(PLAN.split("[apply]", maxsplit=1)[0])
-        third = subprocess.run(
-            command("run", str(plan), "--store", str(store)), capture_output=True, text=True, timeout=180, check=False
-        )
+        third = carried_out("rollout", "run", str(plan), "--store", str(store), cwd=tmp_path)
         assert third.returncode == ExitCode.USAGE
         assert "apply is missing" in third.stderr

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 from loadtest.exit_codes import ExitCode
 from tests.fixtures_rollouts import read_rollouts
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar
-from tests.integration.rollouts.test_rollout_run import FLAGS, PLAN, command, output, running, send, weights
+from tests.integration.commands import carried_out
+from tests.integration.rollouts.test_rollout_run import FLAGS, PLAN, output, running, send, weights
 from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -86,13 +86,7 @@ def test_a_roll_back_of_the_sidecar_takes_the_candidate_back_for_good(plan: Path
 
 
 def refused(plan: Path, sidecar: SidecarProcess, *flags: str) -> str:
-    done = subprocess.run(
-        command("run", str(plan), "--store", sidecar.http, *flags, "--for", "1s"),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    done = carried_out("rollout", "run", str(plan), "--store", sidecar.http, *flags, "--for", "1s", cwd=plan.parent)
     assert done.returncode == ExitCode.USAGE, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert weights(plan) == {}

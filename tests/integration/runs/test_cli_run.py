@@ -5,8 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from loadtest.run import processes
 from loadtest.run.sidecars import start_sidecar
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
-from tests.integration.commands import carried_out, completed_module
+from tests.integration.commands import begun, carried_out, completed_module, ended
 from tests.integration.runs.expected_exit import code_by_objectives
 from tests.integration.waiting import answers, wait_until
 from tests.integration.waiting import stored_turns as _turns
@@ -27,36 +25,16 @@ from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
+LOCUST = ("locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host")
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "300ms"]
-
-
-def _start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        env=processes.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _finish(process: subprocess.Popen[str], timeout_s: float = 600.0) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=timeout_s)
-    return process.returncode, out, err
-
-
-def _run(arguments: list[str]) -> tuple[int, str, str]:
-    return _finish(_start(arguments))
 
 
 def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
-    process = _start(["run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file)])
+    process = begun("run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file))
     wait_until(lambda: _turns(out / "store") >= 4)
     process.send_signal(signal.SIGINT)
-    code, output, err = _finish(process)
+    code, output, err = ended(process)
     assert (code, err) == (ExitCode.INTERRUPTED, "")
     summary = json.loads(file.read_text())
     assert summary["exit_code"] == 130
@@ -68,7 +46,7 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
 @pytest.mark.nightly
 def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
-    process = _start(["run", url, "--users", "4", "--run-time", "22s", *QUICK, "--out", str(out), "--json", str(file)])
+    process = begun("run", url, "--users", "4", "--run-time", "22s", *QUICK, "--out", str(out), "--json", str(file))
     wait_until(lambda: _turns(out / "store") >= 1)
     swarm = next(
         child for child in psutil.Process(process.pid).children(recursive=True) if "locust" in " ".join(child.cmdline())
@@ -79,7 +57,7 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
             time.sleep(0.3)  # this is the provocation itself
             swarm.resume()
             time.sleep(1.0)
-    code, output, _ = _finish(process)
+    code, output, _ = ended(process)
     summary = json.loads(file.read_text())
     invalid = summary["turns"]["invalid"]
     assert invalid > 0
@@ -93,20 +71,8 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
 @pytest.mark.nightly
 def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
-    code, output, _ = _run(
-        [
-            "run",
-            url,
-            *("--users", "3", "--calls", "3", "--turns", "1"),
-            *QUICK,
-            "--out",
-            str(tmp_path / "out"),
-            "--json",
-            str(file),
-            "--sidecar",
-            "http://127.0.0.1:9",
-        ]
-    )
+    load = ("--users", "3", "--calls", "3", "--turns", "1", "--sidecar", "http://127.0.0.1:9")
+    code, output, _ = ended(begun("run", url, *load, *QUICK, "--out", "out", "--json", str(file), cwd=tmp_path))
     summary = json.loads(file.read_text())
     assert code == code_by_objectives(summary) != ExitCode.OK, output
     assert summary["turns"]["total"] + summary["ramp_turns"] == 3
@@ -122,23 +88,11 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
     file = tmp_path / "summary.json"
     child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
     with processes.ending(child):
-        process = _start(
-            [
-                "run",
-                url,
-                *("--users", "4", "--calls", "8", "--turns", "2"),
-                *QUICK,
-                "--out",
-                str(tmp_path / "out"),
-                "--json",
-                str(file),
-                "--sidecar",
-                sidecar.url,
-            ]
-        )
+        load = ("--users", "4", "--calls", "8", "--turns", "2", "--sidecar", sidecar.url)
+        process = begun("run", url, *load, *QUICK, "--out", "out", "--json", str(file), cwd=tmp_path)
         wait_until(lambda: _turns(tmp_path / "store") >= 2)
         os.kill(child.process.pid, signal.SIGKILL)
-        code, output, _ = _finish(process)
+        code, output, _ = ended(process)
     summary = json.loads(file.read_text())
     assert code == code_by_objectives(summary) != ExitCode.OK, output
     assert summary["telemetry"]["missing"] == 0, summary["telemetry"]
@@ -153,14 +107,14 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
 )
 def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: str) -> None:
     with assistant(tmp_path / "logs", "--fault", fault) as url:
-        code, _, err = _run(["run", url, "--users", "1", *QUICK, "--out", str(tmp_path / "out")])
+        code, _, err = ended(begun("run", url, "--users", "1", *QUICK, "--out", str(tmp_path / "out")))
     assert code == ExitCode.UNREACHABLE
     assert reason in err
     assert "Traceback" not in err
 
 
 def test_a_host_that_cannot_be_found_is_named_in_one_line(tmp_path: Path) -> None:
-    code, _, err = _run(["run", "ws://no-such-host.invalid/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
+    code, _, err = ended(begun("run", "ws://no-such-host.invalid/v1/realtime", *QUICK, "--out", "out", cwd=tmp_path))
     assert code == ExitCode.UNREACHABLE
     (line,) = err.splitlines()
     assert "no-such-host.invalid" in line
@@ -179,35 +133,9 @@ def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path
 
 @pytest.mark.nightly
 def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> None:
-    done = completed_module(
-        "locust",
-        "-f",
-        str(processes.ROOT / "loadtest" / "locustfile.py"),
-        "--headless",
-        "--host",
-        url,
-        "--users",
-        "3",
-        "--spawn-rate",
-        "3",
-        "--calls",
-        "3",
-        "--turns",
-        "2",
-        "--stop-timeout",
-        "15",
-        "--corpus",
-        CORPUS,
-        "--length",
-        "short",
-        "--clips",
-        "4",
-        "--think",
-        "0.2",
-        "--exit-code-on-error",
-        "0",
-        cwd=tmp_path,
-    )
+    load = ("--users", "3", "--spawn-rate", "3", "--calls", "3", "--turns", "2", "--stop-timeout", "15")
+    speech = ("--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.2")
+    done = completed_module(*LOCUST, url, *load, *speech, "--exit-code-on-error", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     output = done.stdout + done.stderr
     # On a machine that paused in every turn, all of them are shown as invalid, and none has a figure.
@@ -234,23 +162,8 @@ def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_pat
 
 
 def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
-    done = completed_module(
-        "locust",
-        "-f",
-        str(processes.ROOT / "loadtest" / "locustfile.py"),
-        "--headless",
-        "--host",
-        "ftp://x",
-        "--noise",
-        "pinkk",
-        "--snr",
-        "3",
-        "--users",
-        "1",
-        "--run-time",
-        "5s",
-        cwd=tmp_path,
-    )
+    flags = ("--noise", "pinkk", "--snr", "3", "--users", "1", "--run-time", "5s")
+    done = completed_module(*LOCUST, "ftp://x", *flags, cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     assert "voiceprobe: 'ftp://x' is not a WebSocket address" in done.stderr
     assert "pinkk" in done.stderr
@@ -260,9 +173,8 @@ def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_each_call_is_recorded_with_the_profile_that_it_was_spoken_over(url: str, tmp_path: Path) -> None:
     profiles = ["--profile", "noise=babble snr=20 share=50%; channel=telephone share=50%"]
-    code, _, err = _run(
-        ["run", url, "--users", "4", "--calls", "12", "--turns", "1", *QUICK, *profiles, "--out", str(tmp_path / "out")]
-    )
+    load = ("--users", "4", "--calls", "12", "--turns", "1")
+    code, _, err = ended(begun("run", url, *load, *QUICK, *profiles, "--out", "out", cwd=tmp_path))
     heard = (ExitCode.OK, ExitCode.UNDECIDED, ExitCode.OBJECTIVE_MISSED, ExitCode.GENERATOR_LIMITED)
     assert (code in heard, err) == (True, "")
     with StoreReader(tmp_path / "out" / "store") as reader:

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,17 @@ import jsonschema
 import pytest
 
 from loadtest.reports.summary import schema
-from loadtest.run import processes
 from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS
+from tests.integration.commands import begun, ended
 from tests.integration.quick_endpoint import QuickEndpoint, quick_endpoint
 
-COMMAND = [sys.executable, "-m", "loadtest.cli.main", "run"]
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--manual-turns", "--users", "4"]
 
 
 def _start(endpoint: QuickEndpoint, out: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, endpoint.url, *QUICK, "--out", str(out), "--json", str(out / "s.json"), *arguments],
-        env=processes.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    return begun("run", endpoint.url, *QUICK, "--out", str(out), "--json", str(out / "s.json"), *arguments)
 
 
 def _turns(out: Path) -> list[Turn]:
@@ -39,8 +30,8 @@ def _turns(out: Path) -> list[Turn]:
 
 
 def _came_out(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:
-    output, _ = process.communicate(timeout=600)
-    assert (out / "s.json").exists(), output
+    _, output, err = ended(process)
+    assert (out / "s.json").exists(), output + err
     summary = json.loads((out / "s.json").read_text())
     jsonschema.validate(summary, schema())
     return output, summary

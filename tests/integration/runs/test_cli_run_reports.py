@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,31 +23,13 @@ from loadtest.run.sidecars import start_sidecar
 from telemetry.model.metrics import METRIC_NAMES
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
-from tests.integration.commands import completed_module
+from tests.integration.commands import begun, carried_out, completed_module, ended
 from tests.integration.runs.expected_exit import code_by_objectives
 from tests.integration.waiting import stored_turns, wait_until
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
-COMMAND = (sys.executable, "-m", "loadtest.cli.main")
 QUICK = ("--corpus", CORPUS, "--length", "short", "--clips", "3", "--turns", "2", "--think", "0.1")
 OWN_REPORT = ("--json", "again.json", "--html", "again.html", "--junit", "again.xml", "--markdown", "again.md")
-
-
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=processes.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=600)
-    return process.returncode, out, err
 
 
 @dataclass(frozen=True)
@@ -63,7 +43,7 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+def good_run(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     """The one run that all tests of a good run and of its reports read. No endpoint answers within its objective."""
     folder = tmp_path_factory.mktemp("ended")
     objectives = (processes.ROOT / "loadtest" / "run" / "demo-objectives.yaml").read_text()
@@ -73,7 +53,7 @@ def ended(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]
         patched.setenv("VOICEPROBE_HOME", str(folder / "home"))
         keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
         given = (*load, *QUICK, "--slo", "slo.yaml", "--json", "run.json")
-        code, out, err = finished(started(folder, "run", url, *given))
+        code, out, err = ended(begun("run", url, *given, cwd=folder))
         assert err == ""
         (run,) = (folder / "runs").iterdir()
         yield Ended(folder, run, code, out)
@@ -97,11 +77,11 @@ def run_case(run: Path) -> str:
     return next((each.tag for each in own if each.tag != "system-out"), "passed")
 
 
-def test_a_run_measures_judges_and_says_so(ended: Ended) -> None:
-    summary, out = json.loads((ended.folder / "run.json").read_text()), ended.out
+def test_a_run_measures_judges_and_says_so(good_run: Ended) -> None:
+    summary, out = json.loads((good_run.folder / "run.json").read_text()), good_run.out
     jsonschema.validate(summary, schema())
-    assert summary["exit_code"] == ended.code
-    assert ended.code == code_by_objectives(summary) != ExitCode.OK, out
+    assert summary["exit_code"] == good_run.code
+    assert good_run.code == code_by_objectives(summary) != ExitCode.OK, out
     met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
     assert met["voice-to-voice"] is not True, "nobody answers within a millisecond"
     assert summary["turns"]["total"] > 0
@@ -127,40 +107,40 @@ def test_a_run_measures_judges_and_says_so(ended: Ended) -> None:
     if summary["turns"]["ok"]:
         low, high = within["p50_s"]
         assert low <= summary["metrics"]["voice_to_voice"]["p50_s"] <= high
-    with StoreReader(ended.run / "store") as reader:
+    with StoreReader(good_run.run / "store") as reader:
         (declared,) = (known.declared for known in reader.runs())
     assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
 
 
-def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(ended: Ended) -> None:
-    summary = left(ended.run, ended.code)
-    assert summary["run"]["id"] == ended.run.name
-    assert ended.out.rstrip().endswith(f"report: runs/{ended.run.name}/report.html")
-    progress = re.search(r"^ +\d+ s: . of 3 on a call; turns ", ended.out, re.MULTILINE)
+def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(good_run: Ended) -> None:
+    summary = left(good_run.run, good_run.code)
+    assert summary["run"]["id"] == good_run.run.name
+    assert good_run.out.rstrip().endswith(f"report: runs/{good_run.run.name}/report.html")
+    progress = re.search(r"^ +\d+ s: . of 3 on a call; turns ", good_run.out, re.MULTILINE)
     assert progress or summary["run"]["elapsed_s"] < 10
-    again, text, err = finished(started(ended.folder, "report", *OWN_REPORT))
-    assert (again, err) == (ended.code, "")
-    assert text.startswith(f"run {summary['run']['id']} in runs/{ended.run.name}\n"), (
+    again, text, err = ended(begun("report", *OWN_REPORT, cwd=good_run.folder))
+    assert (again, err) == (good_run.code, "")
+    assert text.startswith(f"run {summary['run']['id']} in runs/{good_run.run.name}\n"), (
         "the newest run of the folder runs"
     )
     for name, own in zip(NAMES, ("again.json", "again.html", "again.xml", "again.md"), strict=True):
-        assert (ended.folder / own).read_bytes() == (ended.run / name).read_bytes(), name
-    by_id, _, _ = finished(started(ended.folder, "report", summary["run"]["id"]))
-    assert by_id == ended.code
+        assert (good_run.folder / own).read_bytes() == (good_run.run / name).read_bytes(), name
+    by_id = carried_out("report", summary["run"]["id"], cwd=good_run.folder)
+    assert by_id.returncode == good_run.code
 
 
 def reported(folder: Path, store: Path) -> tuple[str, dict[str, Any]]:
     """What a report of a store prints, and its summary."""
-    code, out, err = finished(started(folder, "report", "--store", str(store), "--json", "reported.json"))
+    done = carried_out("report", "--store", str(store), "--json", "reported.json", cwd=folder)
     summary = json.loads((folder / "reported.json").read_text())
     jsonschema.validate(summary, schema())
-    assert (err, summary["exit_code"]) == ("", code)
-    return out, summary
+    assert (done.stderr, summary["exit_code"]) == ("", done.returncode)
+    return done.stdout, summary
 
 
-def test_a_report_of_the_store_gives_the_verdict_of_the_run(ended: Ended) -> None:
-    of_run = json.loads((ended.folder / "run.json").read_text())
-    out, of_store = reported(ended.folder, ended.run / "store")
+def test_a_report_of_the_store_gives_the_verdict_of_the_run(good_run: Ended) -> None:
+    of_run = json.loads((good_run.folder / "run.json").read_text())
+    out, of_store = reported(good_run.folder, good_run.run / "store")
     assert of_run["telemetry"].pop("spooled") is not None
     assert of_store["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
     assert of_store == of_run
@@ -169,9 +149,9 @@ def test_a_report_of_the_store_gives_the_verdict_of_the_run(ended: Ended) -> Non
     assert of_run["run"]["corpus"]["licenses"]
     assert of_run["turns"]["total"] > 0
     first_line, rest = out.split("\n", 1)
-    assert first_line == f"run {of_run['run']['id']} of {ended.run / 'store'} (the only one)"
+    assert first_line == f"run {of_run['run']['id']} of {good_run.run / 'store'} (the only one)"
     # Only `run` knows what had to be delivered from the spool, which happens on a busy machine.
-    printed = re.sub(r", [\w ()]+? delivered from the spool after the run", "", " ".join(ended.out.split()))
+    printed = re.sub(r", [\w ()]+? delivered from the spool after the run", "", " ".join(good_run.out.split()))
     assert " ".join(rest.split()) in printed, "the same text, word for word"
 
 
@@ -196,14 +176,14 @@ def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> Non
     assert of_store["generator"]["processes_lost"] == 0
     assert of_store["telemetry"]["missing"] == 0
     assert of_store["generator"]["calibration"] is None, "nobody looked"
-    code, listed, err = finished(started(tmp_path, "report", "--store", str(store), "--list"))
-    assert (code, err) == (0, "")
-    assert of_store["run"]["id"] in listed
-    assert "ended" in listed
+    done = carried_out("report", "--store", str(store), "--list", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert of_store["run"]["id"] in done.stdout
+    assert "ended" in done.stdout
 
 
 def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path: Path) -> None:
-    code, out, err = finished(started(tmp_path, "run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json"))
+    code, out, err = ended(begun("run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json", cwd=tmp_path))
     why = "cannot connect to 127.0.0.1:9: Connection refused"
     assert (code, err) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")
     (run,) = (tmp_path / "runs").iterdir()
@@ -215,8 +195,8 @@ def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path
     assert summary["verdict"] == {"state": "not_judged", "sentence": f"Not judged: {why}"}
     assert all(why in (run / name).read_text() for name in NAMES)
     assert run_case(run) == "failure"
-    code, out, err = finished(started(tmp_path, "runs", "--json", "runs.json"))
-    assert (code, err) == (0, "")
+    done = carried_out("runs", "--json", "runs.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
     (listed,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     assert (listed["state"], listed["fault"]) == ("unreachable", None)
     assert listed["sentence"] == summary["verdict"]["sentence"]
@@ -225,7 +205,7 @@ def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path
 @pytest.mark.nightly
 def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: Path) -> None:
     run = tmp_path / "out"
-    process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))
+    process = begun("run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run), cwd=tmp_path)
     wait_until(lambda: stored_turns(run / "store") >= 2)
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
@@ -233,7 +213,7 @@ def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: 
         if line.startswith("stopping"):
             break
     process.send_signal(signal.SIGTERM)
-    code, _, err = finished(process)
+    code, _, err = ended(process)
     assert (code, err) == (ExitCode.INTERRUPTED, "")
     left(run, code)
     assert run_case(run) == "error"
@@ -243,13 +223,13 @@ def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: 
 def test_a_service_that_vanishes_is_in_every_report(tmp_path: Path) -> None:
     run = tmp_path / "out"
     with assistant(tmp_path / "logs") as url:
-        process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))
+        process = begun("run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run), cwd=tmp_path)
         wait_until(lambda: stored_turns(run / "store") >= 2)
         heard = stored_turns(run / "store")
     # Calls under way are cut off, and each further one fails to connect.
     wait_until(lambda: stored_turns(run / "store") >= heard + 4)
     process.send_signal(signal.SIGINT)
-    code, _, err = finished(process)
+    code, _, err = ended(process)
     assert (code, err) == (ExitCode.INTERRUPTED, "")
     summary = left(run, code)
     assert summary["failures"]
@@ -260,10 +240,8 @@ def test_a_service_that_vanishes_is_in_every_report(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_run_without_a_turn_leaves_reports_that_claim_nothing(url: str, tmp_path: Path) -> None:
     run = tmp_path / "out"
-    process = started(
-        tmp_path, "run", url, "--users", "1", "--run-time", "1s", "--think", "60", *QUICK[:-2], "--out", str(run)
-    )
-    code, _, _ = finished(process)
+    load = ("--users", "1", "--run-time", "1s", "--think", "60")
+    code, _, _ = ended(begun("run", url, *load, *QUICK[:-2], "--out", str(run), cwd=tmp_path))
     summary = left(run, code)
     assert summary["run"]["id"] != run.name, "a folder that is given may hold another run"
     assert summary["turns"]["ok"] == 0

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
-from tests.integration.commands import completed
+from tests.integration.commands import begun, completed
 from tests.integration.waiting import wait_until
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
@@ -51,14 +50,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _start(url: str, out: Path, *arguments: str) -> subprocess.Popen[str]:
     given = ["run", url, *SPEECH, "--turns", "1", "--out", str(out), "--json", str(out / "summary.json"), *arguments]
-    return subprocess.Popen(
-        [sys.executable, "-m", "loadtest.cli.main", *given],
-        env=processes.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return begun(*given)
 
 
 def _finish(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, Any]]:

@@ -2,39 +2,26 @@
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from loadtest.exit_codes import ExitCode
-from loadtest.run import processes
 from telemetry.model.errors import StoreError
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import begun, carried_out
 
 BOUND_S = 120
 SPEECH = ("--corpus", str(CORPUS), "--clips", "3", "--turns", "2", "--think", "0.1", "--users", "2")
 
 
-def _begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "loadtest.cli.main", *arguments],
-        env=processes.environment(),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def _called(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    process = _begun(folder, *arguments)
-    out, err = process.communicate(timeout=BOUND_S)
-    assert "Traceback" not in err
-    return process.returncode, out, err
+    done = carried_out(*arguments, cwd=folder)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
 
 
 def _turns(store: Path) -> int:
@@ -62,7 +49,7 @@ def _left(folder: Path) -> list[str]:
 def test_a_run_that_is_written_is_noted_and_kept_and_removed_once_it_has_ended(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "mine"
     with assistant(tmp_path / "logs") as url:
-        run = _begun(tmp_path, "run", url, *SPEECH, "--run-time", "25s", "--out", "runs/mine", "--json", "mine.json")
+        run = begun("run", url, *SPEECH, "--run-time", "25s", "--out", "runs/mine", "--json", "mine.json", cwd=tmp_path)
         try:
             _wait_for_a_turn(run, folder / "store")
 
@@ -102,7 +89,7 @@ def test_a_run_that_is_written_is_noted_and_kept_and_removed_once_it_has_ended(t
 def test_removing_a_run_whose_processes_were_killed_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "killed"
     with assistant(tmp_path / "logs") as url:
-        run = _begun(tmp_path, "run", url, *SPEECH, "--run-time", "3m", "--out", "runs/killed")
+        run = begun("run", url, *SPEECH, "--run-time", "3m", "--out", "runs/killed", cwd=tmp_path)
         try:
             _wait_for_a_turn(run, folder / "store")
         finally:

@@ -1,8 +1,6 @@
 """A declared wire over real sockets: the example's spec against the reference assistant whose wire it describes."""
 
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,10 @@ from rich.console import Console
 from loadtest.exit_codes import ExitCode
 from loadtest.run.trial import TrialRequest, carry_out
 from tests.integration.calling import Callers, assistant
+from tests.integration.commands import carried_out
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "protocols" / "openai-realtime.yaml"
 METRICS_SEEN = ("speech_end", "endpoint", "asr_first_partial", "asr_final", "llm_first_token", "tts_first_chunk")
-
-
-def try_out(url: str, spec: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """`voiceprobe protocol try`, as a user would give it."""
-    command = [sys.executable, "-m", "loadtest.cli.main", "protocol", "try", url, "--spec", str(spec), *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.nightly
@@ -65,7 +58,7 @@ def test_try_shows_what_was_recognized_and_what_was_not(tmp_path: Path) -> None:
 def test_try_reports_every_fault_of_a_spec_and_calls_nobody(tmp_path: Path) -> None:
     spec = tmp_path / "wire.yaml"
     spec.write_text("name: x\nevents:\n  - when: {$.type: a}\n    is: nonsense\n  - is: ready\n")
-    done = try_out("ws://127.0.0.1:1/", spec)
+    done = carried_out("protocol", "try", "ws://127.0.0.1:1/", "--spec", str(spec), cwd=tmp_path)
     assert done.returncode == 2
     assert [line.partition(": ")[2].split(": ")[1] for line in done.stderr.splitlines()] == [
         "events.0.is",
