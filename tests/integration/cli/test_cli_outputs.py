@@ -1,6 +1,7 @@
 """Every place that a command would write its result to is tried before anything is done."""
 
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -121,10 +122,17 @@ def caught() -> Iterator[tuple[str, list[object]]]:
         server.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of one run, to be copied."""
+    return fill_store(tmp_path_factory.mktemp("stored") / "store", synthetic_run(turns=3))
+
+
 @pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
 def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     tmp_path: Path,
     caught: tuple[str, list[object]],
+    stored: Path,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     flag: str,
@@ -134,7 +142,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     (tmp_path / "texts.csv").write_text("text\nhello\n")
     (tmp_path / "audio").mkdir()
     (tmp_path / "plan.toml").write_text(ROLLOUT.read_text() + '\n[apply]\ncommand = ["true"]\n')
-    fill_store(tmp_path / "store", synthetic_run(turns=3))
+    shutil.copytree(stored, tmp_path / "store")
     names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
     name = "picture.svg" if flag == "--picture" else "result"
     given = [names.get(each, each) for each in OUTPUTS[command, flag]]
