@@ -211,7 +211,7 @@ def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_pa
     assert "roll back slower at stage canary: p95 of voice to voice is worse" in ended.stdout
 
 
-FOLDER = Path(__file__).resolve().parent / "fixtures" / "frameworks"
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "frameworks"
 VARIANT = "feature_flag.result.variant"
 # A latency that is longer than its turn is no latency: recorded turns last long enough for those that are drawn.
 SLOWER = 3

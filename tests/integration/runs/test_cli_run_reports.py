@@ -129,9 +129,9 @@ def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(good_run: En
     assert by_id.returncode == good_run.code
 
 
-def reported(folder: Path, store: Path) -> tuple[str, dict[str, Any]]:
+def reported(folder: Path, store: Path, *flags: str) -> tuple[str, dict[str, Any]]:
     """What a report of a store prints, and its summary."""
-    done = carried_out("report", "--store", str(store), "--json", "reported.json", cwd=folder)
+    done = carried_out("report", "--store", str(store), *flags, "--json", "reported.json", cwd=folder)
     summary = json.loads((folder / "reported.json").read_text())
     jsonschema.validate(summary, schema())
     assert (done.stderr, summary["exit_code"]) == ("", done.returncode)
@@ -140,7 +140,7 @@ def reported(folder: Path, store: Path) -> tuple[str, dict[str, Any]]:
 
 def test_a_report_of_the_store_gives_the_verdict_of_the_run(good_run: Ended) -> None:
     of_run = json.loads((good_run.folder / "run.json").read_text())
-    out, of_store = reported(good_run.folder, good_run.run / "store")
+    out, of_store = reported(good_run.folder, good_run.run / "store", "--slo", "slo.yaml")
     assert of_run["telemetry"].pop("spooled") is not None
     assert of_store["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
     assert of_store == of_run

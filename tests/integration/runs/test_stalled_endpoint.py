@@ -21,12 +21,12 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS
+from tests.integration.commands import begun, ended
 from tests.integration.quick_endpoint import quick_endpoint
 from tests.integration.runs import provoking
 from tests.integration.runs.expected_exit import code_by_objectives
 from tests.integration.runs.provoking import MS, TOLERANT, ShortSpeech
-from tests.integration.runs.test_cli_run import _finish, _run, _start, _turns
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import stored_turns, wait_until
 from tests.invalid_turns import assert_reasons_are_shown
 
 CALLERS = 8
@@ -90,15 +90,15 @@ class Run:
     @classmethod
     def begun(cls, assistant: Assistant, folder: Path, *load: str) -> "Run":
         file, out = folder / "summary.json", folder / "out"
-        return cls(_start(["run", assistant.url, *load, *RUN, "--out", str(out), "--json", str(file)]), folder)
+        return cls(begun("run", assistant.url, *load, *RUN, "--out", str(out), "--json", str(file)), folder)
 
     def wait_for_a_turn(self) -> None:
         """Until its first turn is known, which on a busy machine is late."""
-        wait_until(lambda: _turns(self.folder / "out" / "store") >= 1)
+        wait_until(lambda: stored_turns(self.folder / "out" / "store") >= 1)
 
     def ended(self) -> tuple[int, dict[str, Any], list[Turn], str]:
         """Its exit code, summary, turns and what was printed, once it has ended."""
-        code, output, err = _finish(self.process)
+        code, output, err = ended(self.process)
         assert "Traceback" not in err
         with StoreReader(self.folder / "out" / "store") as reader:
             turns = list(reader.turns(Filter(), 10_000, source="client"))
@@ -197,9 +197,8 @@ def test_a_service_that_is_frozen_for_good_ends_with_3_or_too_few_turns_to_say(
 def test_a_server_that_accepts_and_never_reads_ends_with_5(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         port = listener.getsockname()[1]
-        code, _, err = _run(
-            ["run", f"ws://127.0.0.1:{port}/v1/realtime", "--users", "2", *RUN, "--out", str(tmp_path / "out")]
-        )
+        url = f"ws://127.0.0.1:{port}/v1/realtime"
+        code, _, err = ended(begun("run", url, "--users", "2", *RUN, "--out", str(tmp_path / "out")))
     assert code == ExitCode.UNREACHABLE
     assert "did not open a session" in err
     assert "Traceback" not in err
