@@ -116,6 +116,7 @@ def test_functions_are_short_or_say_why() -> None:
     assert long.keys() == LONG_FUNCTIONS.keys(), long
 
 
+@pytest.mark.slow
 def test_functions_take_a_value_object_or_keywords_rather_than_many_positional_parameters() -> None:
     product = (*PACKAGES, "docs_build")
     assert [
@@ -137,6 +138,7 @@ def test_there_is_one_kind_of_lock() -> None:
     assert [name(path) for path in files() if path.name in {"uv.lock", "poetry.lock", "Pipfile.lock"}] == []
 
 
+@pytest.mark.slow
 def test_the_wall_clock_is_read_in_nanoseconds_and_only_to_stamp() -> None:
     found = {path for path, text in python_files() if path.startswith(PACKAGES) and outline(text).wall_clock_calls}
     assert found == WALL_CLOCK.keys()
@@ -219,6 +221,7 @@ def test_foreign_lines_are_distinguished_from_others(line: str, is_foreign: bool
     assert any(pattern.search(line) for pattern in FOREIGN.values()) is is_foreign
 
 
+@pytest.mark.slow
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path, text in python_files():

@@ -36,6 +36,7 @@ def test_every_command_is_accepted_by_its_parser(line: str) -> None:
     assert faults(line) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "output"),
     [

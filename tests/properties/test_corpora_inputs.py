@@ -62,6 +62,7 @@ def folder_with(clips: dict[str, bytes], rows: list[Any]) -> Iterator[Path]:
 CLIP, ROW = clip_and_row(noise_burst(3_200, 8_000, 1_600, 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(field=st.sampled_from([*ROW, "consent", "pii_kinds", "bounds_confidence_db", "?"]), value=JSON)
 def test_any_value_in_any_field_is_accepted_or_reported(field: str, value: Any) -> None:

@@ -7,6 +7,7 @@ from tests.benchmarks.comparison import KINDS, LATENCIES, TURNS, compared, false
 SEEDS = range(1, 81)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["all of these", "all, the same clips"])
 def test_of_runs_that_do_not_differ_few_have_a_mark_and_many_an_interval_without_0(kind: str) -> None:
     marked, left_out, figures = false_marks(KINDS[kind], SEEDS)
@@ -17,6 +18,7 @@ def test_of_runs_that_do_not_differ_few_have_a_mark_and_many_an_interval_without
     assert left_out.of >= 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", [name for name in LATENCIES if name != "endpointing"])
 def test_a_figure_that_is_worse_by_a_fifth_is_marked_and_others_are_not(figure: str) -> None:
     found = true_marks(KINDS["all of these"], figure, SEEDS)

@@ -19,6 +19,7 @@ from tests.benchmarks.rollout.simulate import Simulated, looks, plan_of
 BY_NAME = {each.name: each for each in scenarios()}
 
 
+@pytest.mark.slow
 def test_the_rules_by_hand_are_wrong_where_it_is_right() -> None:
     same = peers.COMPARED[0]
     assert same.change == SAME
@@ -111,6 +112,7 @@ def test_a_forecast_that_says_nothing_is_no_good_one() -> None:
     assert ended(Simulated("hold", 5000), limits=(limit,)).missed() == (limit,)
 
 
+@pytest.mark.slow
 def test_it_prints_the_rows_and_ends_with_1_if_one_misses(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -390,6 +390,7 @@ def test_calls_are_counted_alike_whatever_their_first_turn_asks(world: World) ->
     assert re.search(rf"Connect .* {len(calls)}\n", world.terminal)
 
 
+@pytest.mark.slow
 def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(tmp_path: Path) -> None:
     run = Run(turns=[exchange(index, route=None, cache_hit=index % 2 == 0)[0] for index in range(40)])
     with StoreReader(fill_store(tmp_path / "store", run), wall_clock_ns=lambda: NOW) as reader:

@@ -48,6 +48,7 @@ def leave_unreachable(folder: Path, run_id: str) -> None:
     write_summary(folder, run_id, run=of_run, turns={"total": 0}, metrics={}, exit_code=5, verdict=verdict)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_missing_or_empty_says_what_to_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says(shown(), "The store cannot be read", str(store))
     StoreWriter(store).close()

@@ -124,6 +124,7 @@ def test_the_evaluator_gives_the_share_that_was_written(share: float) -> None:
     assert assigned(found).count("streaming") / 2000 == pytest.approx(share, abs=0.02)
 
 
+@pytest.mark.slow
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_a_caller_that_has_the_candidate_keeps_it_while_the_share_grows(one: float, other: float) -> None:
     low, high = sorted((one, other))

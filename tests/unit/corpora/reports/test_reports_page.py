@@ -47,6 +47,7 @@ def test_the_page_has_measured_values_audio_and_pictures(workshop: Workshop) -> 
     HTMLParser().feed(text)
 
 
+@pytest.mark.slow
 def test_recorded_edges_state_their_uncertainty(workshop: Workshop) -> None:
     workshop.add("one", seed=1, seconds=0.5)
     corpus = open_corpus(workshop.with_edges("recorded").save())

@@ -320,6 +320,7 @@ def test_the_object_is_json_in_seconds() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["picture.svg", "picture.png"])
 def test_the_picture_is_drawn(tmp_path: Path, name: str) -> None:
     file = tmp_path / name

@@ -202,6 +202,7 @@ def test_closed_load_gives_the_rate_of_the_servers_and_saturation_at_their_numbe
     assert (row.saturation.level, row.saturation.is_reached) == (4, True)
 
 
+@pytest.mark.slow
 def test_open_arrivals_are_timed_from_when_they_were_due_and_their_real_rate_is_stated() -> None:
     results, found, _ = bench(plan("concurrency", levels=(), rates=(5.0,), level_s=200.0), it=Script())
     (row,) = found.load

@@ -339,6 +339,7 @@ def looked_at(tmp_path: Path, control: str, candidate: str) -> tuple[ExitCode, s
     return rollout_check.check(request, console), console.export_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first_s", "code"), [(0.1, 0), (0.5, 3)], ids=["equal", "slower"])
 def test_a_rollout_judges_two_models_by_their_first_tokens(
     tmp_path: Path, bench: Any, first_s: float, code: int

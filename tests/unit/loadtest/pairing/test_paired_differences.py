@@ -88,6 +88,7 @@ def test_standard_error_agrees_with_the_theory_of_the_median() -> None:
     assert interval[1] - interval[0] == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.slow
 def test_looking_after_every_ten_pairs_rarely_finds_a_difference_that_is_none() -> None:
     """A path that is looked at all the time leaves its interval in at most one run of twenty; with one look's interval
     it would in far more."""

@@ -26,6 +26,7 @@ def asked(tmp_path: Path) -> RolloutRunRequest:
     return RolloutRunRequest(tmp_path / "rollout.toml", str(tmp_path / "store"), log=log, every_s=0.05, at_most_s=0.2)
 
 
+@pytest.mark.slow
 def test_a_folder_of_verdicts_serves_the_same_rollout_again_and_another_one(asked: RolloutRunRequest) -> None:
     assert asked.log is not None
     for name in ("streaming", "streaming", "second"):

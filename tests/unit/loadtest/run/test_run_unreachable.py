@@ -34,6 +34,7 @@ def checked_run(out: Path, json_file: Path | None = None, run_id: str = "r-1") -
     return check(RunRequest(settings, 2, None, 5.0, None, out, json_file))
 
 
+@pytest.mark.slow
 def test_every_report_says_why_and_claims_nothing(tmp_path: Path) -> None:
     out, file = tmp_path / "out", tmp_path / "again.json"
     assert leave_unreachable(checked_run(out, file), EndpointUnreachable(WHY)) == out / HTML

@@ -137,6 +137,7 @@ def test_every_setting_reads_back_equal(given_settings: SwarmSettings) -> None:
     assert decode_settings(encode_settings(given_settings)) == given_settings
 
 
+@pytest.mark.slow
 @given(scenarios)
 def test_every_scenario_reads_back_equal(scenario: Scenario) -> None:
     assert decode_scenario(encode_scenario(scenario)) == scenario

@@ -204,6 +204,7 @@ def test_different_wires_share_renderings_but_not_frames(cache: Path) -> None:
     assert len(cache_entries(cache_root())) == 3  # one of samples, two of frames
 
 
+@pytest.mark.slow
 def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
     settings = SwarmSettings(
         host="ws://x",

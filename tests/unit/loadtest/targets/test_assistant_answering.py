@@ -352,6 +352,7 @@ def test_no_corpus_is_a_usage_error() -> None:
         known_clips("there-is-no-such-corpus")
 
 
+@pytest.mark.slow
 def test_by_default_the_bundled_corpus_is_known(clips: list[KnownClip]) -> None:
     assert {clip.text for clip in clips} <= {clip.text for clip in known_clips(None)}
     assert len(known_clips(f"{BUNDLED}, {BUNDLED}")) == 2 * len(clips)

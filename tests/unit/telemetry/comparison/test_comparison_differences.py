@@ -64,6 +64,7 @@ def covered(make: Callable[[int], FigureDifference], times: int = 300) -> float:
 
 
 # Of 300 simulations 95 % is 0.925 to 0.975 in two standard errors. A p95 of few turns errs to the safe side.
+@pytest.mark.slow
 @pytest.mark.parametrize(("figure", "turns"), [(P50, 300), (P50, 1000), (P95, 300), (P95, 1000)])
 def test_the_interval_holds_the_true_difference_in_about_95_of_100_pairs_of_runs(
     figure: ComparedFigure, turns: int
@@ -75,6 +76,7 @@ def test_the_interval_holds_the_true_difference_in_about_95_of_100_pairs_of_runs
     assert 0.925 <= covered(make) <= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", [P50, P95])
 def test_the_interval_of_paired_runs_holds_it_too(figure: ComparedFigure) -> None:
     def make(seed: int) -> FigureDifference:
@@ -92,6 +94,7 @@ def slow_calls(rng: np.random.Generator, turns: int, shift_ms: float = 0.0) -> t
     return 500 + shift_ms + rng.normal(0, 80, turns // 10)[calls] + rng.normal(0, 30, turns), calls
 
 
+@pytest.mark.slow
 def test_without_clusters_the_interval_would_miss_it_far_too_often() -> None:
     def make(seed: int, *, knows_calls: bool) -> FigureDifference:
         rng = np.random.default_rng(seed)

@@ -64,6 +64,7 @@ def spread(found: list[ComparedShares], name: str) -> tuple[float, float]:
     return float(np.std([each.value for each in values])), float(np.median([each.standard_error for each in values]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(600, 6000), (1500, 1500)])
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_the_error_is_that_of_drawing_both_cohorts_anew(sizes: tuple[int, int], fraction: float) -> None:
