@@ -66,11 +66,12 @@ class Pacing:
         did). One that was due by then and had not gone was missing for only so long; later ones are under the reply."""
         if answer_perf_ns is None or self.spoken is None or self.first_due_perf_ns is None:
             return self.worst_ns
-        after_ns = [
-            min(lateness_ns, answer_perf_ns - self.first_due_perf_ns - index * self.frame_ns)
-            for index, lateness_ns in enumerate(self.lateness_ns[self.spoken :], self.spoken)
-        ]
-        return max([self.worst_elsewhere_ns, *self.lateness_ns[: self.spoken], *after_ns])
+        worst_ns = max([self.worst_elsewhere_ns, *self.lateness_ns[: self.spoken]])
+        if max(self.lateness_ns[self.spoken :], default=0) > worst_ns:
+            for index in range(self.spoken, len(self.lateness_ns)):
+                missing_ns = answer_perf_ns - self.first_due_perf_ns - index * self.frame_ns
+                worst_ns = max(worst_ns, min(self.lateness_ns[index], missing_ns))
+        return worst_ns
 
     @property
     def drift_ns(self) -> int | None:

@@ -6,9 +6,7 @@ and how late every frame was. A call takes that when it needs it, in the order i
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
 
 from loadtest.conversation.evidence import Evidence
 from loadtest.conversation.prepared_clip import PreparedClip, SentAudioTap
@@ -16,7 +14,6 @@ from loadtest.engine.hub_sender import HubStream
 from loadtest.engine.pacer import OfferedFrame, PacedSocket
 
 FrameStream = PacedSocket | HubStream
-_FREELY: Final = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +36,15 @@ class AudioTrack:
         "_start_taken",
         "awaits_marks",
         "clip_started_frame",
+        "numbered",
         "stream",
         "tap",
     )
 
     def __init__(self) -> None:
         self.stream: FrameStream | None = None  # None until there is a connection
+        # What sends the frames, if they are numbered together with messages of the call: to be held while one is made.
+        self.numbered: PacedSocket | None = None
         self.tap: SentAudioTap | None = None  # gets what is sent, where a call's audio is kept
         self._clip: PreparedClip | None = None
         self.clip_started_frame = 0  # how many frames of the call had gone out when the utterance began
@@ -56,6 +56,7 @@ class AudioTrack:
     def begin(self, stream: FrameStream, background: Sequence[bytes], frame_ns: int, now_perf_ns: int) -> None:
         """Begin to send the background."""
         self.stream = stream
+        self.numbered = stream if isinstance(stream, PacedSocket) and stream.is_numbered else None
         first_due_perf_ns = stream.begin(background, frame_ns, now_perf_ns)
         if self.tap is not None:
             self.tap.began(first_due_perf_ns - frame_ns)
@@ -76,11 +77,6 @@ class AudioTrack:
         self.clip_started_frame = self.stream.say(clip, self.stream.overdue(now_perf_ns))
         if self.tap is not None:
             self.tap.spoke(self.clip_started_frame, clip)
-
-    def numbering(self) -> AbstractContextManager[object]:
-        """Send no frame meanwhile, where messages of the call and its frames are numbered together."""
-        stream = self.stream
-        return stream if isinstance(stream, PacedSocket) and stream.is_numbered else _FREELY
 
     def mute(self) -> None:
         """Stop speaking and return to the background."""

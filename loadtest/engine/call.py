@@ -367,13 +367,17 @@ class Call(TransportCallbacks):
 
     def _send_all(self, make: Callable[[], Sequence[Outgoing]]) -> bool:
         """Have the protocol make messages, and send them; return whether there were any."""
-        transport = self.transport
-        if transport is None:
+        if self.transport is None:
             return False
-        with self.track.numbering():
-            messages = make()
-            for message in messages:
-                transport.send(message)
+        numbered = self.track.numbered
+        if numbered is None:
+            return self._send_made(self.transport, make())
+        with numbered:
+            return self._send_made(self.transport, make())
+
+    def _send_made(self, transport: Transport, messages: Sequence[Outgoing]) -> bool:
+        for message in messages:
+            transport.send(message)
         return bool(messages)
 
     def lost(self, reason: str, now_perf_ns: int, failure: Failure | None) -> None:

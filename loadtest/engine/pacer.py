@@ -36,7 +36,7 @@ _MOST_PARTS: Final = 4096
 _LOGGED_FRAMES: Final = 2**18
 _LEAD_NS: Final = 6_000_000  # longer than the thread ever sleeps: it cannot oversleep a first frame
 PHASE_NS: Final = 1_000_000
-_MOST_COPIES: Final = 64
+_MOST_TABLES: Final = 256
 # What may wait of frames that are made when they are sent: more than a minute of most wires' audio.
 _WAITING_BYTES: Final = 4 * 2**20
 
@@ -323,6 +323,10 @@ class _Table:
         self.data_address, self.ends_address = int(data.ctypes.data), int(ends.ctypes.data)
 
 
+def _are_same(known: Sequence[bytes], frames: Sequence[bytes]) -> bool:
+    return len(known) == len(frames) and all(map(operator.is_, known, frames))
+
+
 class Pacer:
     """The thread and what it shares with Python. Make it with `open_pacer`; the thread starts with the first socket."""
 
@@ -347,7 +351,7 @@ class Pacer:
         self._scratch, self._own_scratch = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self._found = np.zeros(MOST_SOCKETS, np.int64)
         self._free = list(range(MOST_SOCKETS - 1, -1, -1))
-        self._copies: dict[tuple[int, int], _Table] = {}
+        self._tables: dict[int, _Table] = {}  # by the identity of frames, or of the first one
         # With whom to tell that the connection is broken: the socket's owner, which holds it, until it closes it.
         self._sockets: dict[int, tuple[PacedSocket, Callable[[OSError], None]]] = {}
         self.phases = Phases()
@@ -461,16 +465,18 @@ class Pacer:
         return [socket for socket, _ in found], late
 
     def table(self, frames: Sequence[bytes]) -> _Table:
-        """Return the table of some frames. Copies are shared: the background is that of every call."""
-        if isinstance(frames, FrameTable):
-            return _Table(frames)
-        key = id(frames[0]), len(frames)
-        table = self._copies.pop(key, None)
-        if table is None or not all(map(operator.is_, table.frames, frames)):
-            table = _Table(frames)
-        if len(self._copies) >= _MOST_COPIES:
-            del self._copies[next(iter(self._copies))]  # the one that was not used for longest
-        self._copies[key] = table
+        """Return the table of some frames, which calls share: clips, and the background."""
+        key = id(frames)
+        table = self._tables.pop(key, None)
+        if table is None or table.frames is not frames:
+            if not isinstance(frames, FrameTable):  # copies of the background differ in nothing
+                key = id(frames[0])
+                table = self._tables.pop(key, None)
+            if table is None or not _are_same(table.frames, frames):
+                table = _Table(frames)
+        if len(self._tables) >= _MOST_TABLES:
+            del self._tables[next(iter(self._tables))]  # the one that was not used for longest
+        self._tables[key] = table
         return table
 
     def _start(self) -> None:

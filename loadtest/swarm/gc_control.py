@@ -9,7 +9,7 @@ import time
 from typing import Any, Final
 
 # Young objects are walked often and therefore shortly; old ones never of the collector's own accord.
-_YOUNG: Final = 400
+_YOUNG: Final = 2000
 _YOUNG_ROUNDS: Final = 1
 _NEVER: Final = 2**31 - 1
 
