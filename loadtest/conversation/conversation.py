@@ -60,7 +60,8 @@ class Conversation:
         self._playout = playout
         self._turns = TurnQueue(plan.turns)
         self._wire = wire
-        self._hearing = Hearing(playout, None if wire.closes_replies else plan.limits.silence_ns)
+        self._end_by_silence = not wire.closes_replies
+        self._hearing = Hearing(playout, plan.limits.silence_ns if self._end_by_silence else None)
         self._earlier = self._hearing.earlier
         self._earlier_turns = EarlierTurns(wire)
         self.take_credited = self._earlier_turns.take_credited
@@ -163,7 +164,7 @@ class Conversation:
         if self.state is _OVER or event.kind is _OTHER or self._is_more_of_a_reply(event, arrival_perf_ns):
             return NO_CHANGE
         exchange = self.exchange
-        if self._hearing.is_silence_over(self._replies(), arrival_perf_ns):
+        if self._end_by_silence and self._hearing.is_silence_over(self._replies(), arrival_perf_ns):
             return [*self._proceed(arrival_perf_ns), *self.on_event(event, arrival_perf_ns)]
         if (self._notes if exchange is None else exchange.notes).note(event):
             return NO_CHANGE
@@ -341,7 +342,8 @@ class Conversation:
 
     def _proceed(self, now_perf_ns: int) -> list[Action]:
         """Go as far as what has arrived, and the time, allow."""
-        self._hearing.end_silent(self._replies(), now_perf_ns)
+        if self._end_by_silence:
+            self._hearing.end_silent(self._replies(), now_perf_ns)
         interrupted, exchange = self._interrupted, self.exchange
         actions: list[Action] = [] if interrupted is None else self._ended(interrupted.finish_when_quiet(now_perf_ns))
         if exchange is None:
@@ -424,7 +426,8 @@ class Conversation:
 
     def _set_deadline(self, exchange: Exchange, wait: Wait) -> None:
         goes_on_perf_ns = goes_on_at(exchange, self._plan.limits, wait, waiting=self.state is _WAITING)
-        planned, silence_over = self._speech_into_reply(exchange), self._hearing.silence_over_perf_ns(self._replies())
+        planned = self._speech_into_reply(exchange)
+        silence_over = self._hearing.silence_over_perf_ns(self._replies()) if self._end_by_silence else None
         deadlines = [goes_on_perf_ns, None if planned is None else planned.at_perf_ns, silence_over]
         if self._is_complete(exchange) or (self._interrupted is not None and not self._interrupted.is_finished):
             deadlines.append(self._playout.playing_until_perf_ns)

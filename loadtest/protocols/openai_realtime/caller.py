@@ -197,11 +197,13 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
-        if isinstance(message, bytes) and not message.startswith(b"{"):
+        if isinstance(message, str):
+            return super().receive(message)
+        if not message.startswith(b"{"):
             return self._binary(message)
         events = super().receive(message)
         is_no_event = events[0].kind is EventKind.ERROR and not events[0].raw_type
-        if is_no_event and isinstance(message, bytes) and self._responses.generating is not None:
+        if is_no_event and self._responses.generating is not None:
             return self._binary(message)  # audio whose first byte happens to be an opening brace
         return events
 
