@@ -2,8 +2,12 @@
 
 The hub lets all greenlets that are ready go on before it looks at its clock again. Ten turns that end together would
 hold up every caller's frames for as long as it takes to record ten.
+
+Where a thread of its own sends the frames, a few of them hold nothing up, and a busy loop, which comes round every
+few milliseconds, could not record as many turns as end.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -14,10 +18,15 @@ _PAUSE_S: Final = 0.0003
 
 
 class GreenletThrottle:
-    """Lets one piece of work through at a time."""
+    """Lets one piece of work through at a time.
 
-    def __init__(self) -> None:
+    It pauses after each that ends later than `busy_s` after the pause before.
+    """
+
+    def __init__(self, busy_s: float = 0.0) -> None:
         self._free = BoundedSemaphore(1)
+        self._busy_s = busy_s
+        self._paused_s = time.monotonic()
 
     def wait(self) -> None:
         """Pass, with nothing in hand."""
@@ -33,6 +42,8 @@ class GreenletThrottle:
             raise
         try:
             work()
-            gevent.sleep(_PAUSE_S)
+            if time.monotonic() - self._paused_s >= self._busy_s:
+                gevent.sleep(_PAUSE_S)
+                self._paused_s = time.monotonic()
         finally:
             self._free.release()

@@ -47,6 +47,8 @@ HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 10.0
 FIRST_FLUSH_S = 1.0
+# How long turns are recorded one after the other where that delays no frame.
+BUSY_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Worker:
         self.open_calls = self._open_calls()
         if self.open_calls is not None:
             self._start_gauges = StartGauges(self._telemetry, self.run_id, self.open_calls.report)
-        self._gc_control, self._throttle = GcControl(), GreenletThrottle()
+        self._gc_control, self._throttle = GcControl(), GreenletThrottle(0.0 if pacer is None else BUSY_S)
         self._cpu_s, self._cpu_at_perf_ns = time.process_time(), self.engine.clocks.perf_ns()
         self._health = gevent.spawn(self._report_health)
         self._winding_down, self._recordings = False, set[Recording]()

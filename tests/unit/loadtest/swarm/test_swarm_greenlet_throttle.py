@@ -22,6 +22,19 @@ def test_the_loop_turns_between_two_pieces_of_work() -> None:
     assert not any(pair == ("work", "work") for pair in pairwise(seen))
 
 
+def test_work_that_takes_no_longer_than_it_may_is_done_in_one_turn_of_the_loop() -> None:
+    throttle, seen = GreenletThrottle(3600.0), list[str]()
+    timer = gevent.get_hub().loop.timer(0.0, 0.0001)
+    timer.start(lambda: seen.append("tick"))
+    try:
+        gevent.joinall([gevent.spawn(throttle.through, lambda: seen.append("work")) for _ in range(5)])
+    finally:
+        timer.stop()
+        timer.close()
+    first = seen.index("work")
+    assert seen[first : first + 5] == ["work"] * 5
+
+
 def test_who_is_killed_while_he_waits_leaves_his_work_done() -> None:
     throttle, done, enough = GreenletThrottle(), list[str](), Event()
     first = gevent.spawn(throttle.through, lambda: (done.append("first"), enough.wait())[0])
