@@ -120,31 +120,28 @@ class AudibleSpan:
         total = energy.cumsum()
         window = total[WINDOW_HOPS - 1 :].copy()
         window[1:] -= total[:-WINDOW_HOPS]
-        loud = window > self._power
-        if not loud.any():
+        ranges = _ranges((window > self._power).tobytes())
+        if not ranges:
             self._open = None
             self._run_continues = False
             return
-        padded = np.zeros(len(loud) + 2, np.bool_)
-        padded[1:-1] = loud
-        edges = (padded[1:] != padded[:-1]).nonzero()[0].tolist()
-        self._note_runs(edges, len(loud))
+        self._note_runs(ranges, len(window))
         still_open: _AudibleSegment | None = None
-        for begin, end in zip(edges[::2], edges[1::2], strict=True):
-            if end == edges[-1] or self._matters(begin, end):
+        for begin, end in ranges:
+            if end == ranges[-1][1] or self._matters(begin, end):
                 segment = self._segment(samples, begin, end)
-                still_open = segment if end == len(loud) else None
+                still_open = segment if end == len(window) else None
         self._open = still_open
 
-    def _note_runs(self, edges: list[int], windows: int) -> None:
+    def _note_runs(self, ranges: list[tuple[int, int]], windows: int) -> None:
         """Record the loud ranges, reduced to the hops that belong to every window of a range."""
         base = self._done - len(self._history)
-        for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        for begin, end in ranges:
             first, up_to = base + (begin + WINDOW_HOPS - 1) * self._hop, base + end * self._hop
             if begin == 0 and self._run_continues:
                 first, _ = self._runs.pop()
             self._runs.append((first, max(up_to, first + self._hop)))
-        self._run_continues = edges[-1] == windows
+        self._run_continues = ranges[-1][1] == windows
 
     def _matters(self, begin: int, end: int) -> bool:
         """Return whether a segment that another one follows can change the result; examining its samples costs the
@@ -187,6 +184,17 @@ class AudibleSpan:
 
     def _counts(self, segment: _AudibleSegment) -> bool:
         return segment.last - segment.first + 1 >= self._min_samples
+
+
+def _ranges(loud: bytes) -> list[tuple[int, int]]:
+    """Return where the ranges of ones begin and end: of short arrays, by fewer calls than numpy needs."""
+    ranges: list[tuple[int, int]] = []
+    end = 0
+    while (begin := loud.find(1, end)) >= 0:
+        end = loud.find(0, begin)
+        end = len(loud) if end < 0 else end
+        ranges.append((begin, end))
+    return ranges
 
 
 def _energies(hops: NDArray[np.int16]) -> NDArray[np.float64]:
