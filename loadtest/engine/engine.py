@@ -104,6 +104,7 @@ class Engine:
             connections, self._webrtc, self._rooms, limits, tls, max_message_bytes, mask
         )
         self._pacer = pacer
+        self._rest_ticks = 2 if pacer is None else 4  # from one tick to the next while the hub sends no frames
         self._hub = HubSender(base, self.clocks.perf_ns, self._not_sent)
         self._sending: dict[FrameStream, Call] = {}
         self._calls: set[Call] = set()
@@ -153,7 +154,7 @@ class Engine:
         if self._calls:  # without calls, a late tick delays nothing
             self.health.note_tick(max(0, now - self._tick_due_perf_ns), now)
         # With nothing to send, a tick only accounts for what the thread has sent, and serves deadlines.
-        self._ticker.space(1 if self._hub.streams else 2, now)
+        self._ticker.space(1 if self._hub.streams else self._rest_ticks, now)
         self._tick_due_perf_ns = self._ticker.next_perf_ns(now)
         self._account(*self._hub.collect(now))
         if self._pacer is not None:
@@ -258,6 +259,8 @@ class Engine:
         except InstrumentError as error:
             prevented, call = error, Call(self, plan, protocol, None, self._onset_preset)
         self._calls.add(call)
+        if plan.manual_turns:
+            self._rest_ticks = 2  # the endpoint learns with a tick that the caller has finished
         began(call)
         if self._winding_down:
             call.wind_down()
