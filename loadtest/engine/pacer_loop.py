@@ -113,7 +113,7 @@ _RETRY_NS: Final = 1_000_000
 _SLOW_RETRY_NS: Final = 5_000_000
 _BLOCKED_LONG_NS: Final = 20_000_000
 _PARTS_AT_ONCE: Final = 16
-_REPORT_FRAMES: Final = 128
+_REPORT_FRAMES: Final = 256
 _HEADER_BYTES: Final = 14  # of a masked WebSocket frame, at the most
 _DIGITS: Final = 20
 
