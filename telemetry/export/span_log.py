@@ -60,7 +60,7 @@ class LogRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many octets the record takes in a file."""
+        """The length of the record in a file, in octets."""
         return _OVERHEAD_BYTES + len(self.payload)
 
 
@@ -211,7 +211,7 @@ class SpanLog:
 
     @property
     def pending_spans(self) -> int:
-        """How many spans were not delivered."""
+        """The number of spans that were not delivered."""
         return sum(self._spans)
 
     def append(self, record: LogRecord) -> bool:

@@ -15,9 +15,6 @@ from telemetry.sidecar.forwarding.bounded_queue import BoundedQueue, Destination
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.privacy import redactor_of_store
 
-# Earlier versions kept a queue on disk here.
-OLD_FOLDER: Final = "forwarding"
-_OLD_FAULT: Final = "forward_left_over"
 # So long after the last loss, a fault says that requests are lost.
 LOSING_S: Final = 60.0
 
@@ -39,26 +36,23 @@ class Forwarding:
         names: Path | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
         self._faults = faults
         self._clock_s = clock_s
         self._queues = {destination: BoundedQueue(destination, clock_s=clock_s) for destination in destinations}
-        self._thread = None
+        self._threads = None
         # The items that were lost up to the last look, and until when that is a fault.
         self._lost: dict[str, tuple[int, float | None]] = {destination.name: (0, None) for destination in destinations}
         if destinations:
             # Most sidecars forward nothing, and start without it.
-            from telemetry.sidecar.forwarding.sending import SendingThread
+            from telemetry.sidecar.forwarding.sending import SendingThreads
 
             self._redactor = redactor_of_store(store, names=names)
-            self._thread = SendingThread(self._queues)
-        if (left_over := _left_over(store)) is not None:
-            _log.warning("%s", left_over)
+            self._threads = SendingThreads(self._queues)
 
     def start(self) -> None:
         """Begin to send."""
-        if self._thread is not None:
-            self._thread.start()
+        if self._threads is not None:
+            self._threads.start()
 
     def add(self, requests: Sequence[Received]) -> None:
         """Queue requests for every destination that gets them. Never raises, and never waits."""
@@ -79,7 +73,6 @@ class Forwarding:
 
     def look(self) -> None:
         """Drop what is too old, and set or take back the faults; to be called about every second."""
-        self._faults.set(_OLD_FAULT, _left_over(self._store))
         for queue in self._queues.values():
             queue.expire()
             state = queue.state()
@@ -94,8 +87,8 @@ class Forwarding:
 
     def stop(self) -> None:
         """Send what waits within a few seconds; what is left then is lost, counted and logged."""
-        if self._thread is not None:
-            self._thread.stop()
+        if self._threads is not None:
+            self._threads.stop()
         for queue in self._queues.values():
             left = queue.state()
             queue.close()
@@ -136,22 +129,3 @@ def lost_text(state: DestinationState) -> str:
 
 def _items(how_many: int) -> str:
     return count(how_many, "span or metric point", "spans and metric points")
-
-
-def _left_over(store: Path) -> str | None:
-    """Return what an earlier version's queue on disk has left in a store."""
-    folder = store / OLD_FOLDER
-    try:
-        names = sorted(each.name for each in folder.iterdir() if each.is_dir())
-        size_bytes = sum(path.stat().st_size for path in folder.glob("*/queue/*.log"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        return f"{folder}: may hold a queue on disk of an earlier version, and cannot be read ({error.strerror})"
-    if not names:
-        return None
-    encrypted = f" ({size_bytes:,} bytes of encrypted requests)" if size_bytes else ""
-    return (
-        f"{folder}: holds the queue on disk that an earlier version left for {', '.join(names)}{encrypted}; it is not "
-        "forwarded any more: forward it with that version, or remove the folder"
-    )

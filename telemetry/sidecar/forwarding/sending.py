@@ -1,24 +1,19 @@
 """Sending: one OTLP/HTTP request to a destination with its answer as a value, and what is done about each answer.
 
-Only the destination's own address is connected to: no redirect is followed, no proxy is taken from the environment, and
-of an answer at most so much is read as an OTLP response can hold.
+Only the destination's own address is connected to: no redirect is followed, and no proxy is taken from the environment.
 """
 
-import asyncio
-import contextlib
+import http.client
 import logging
-import os
 import random
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
-import httpx
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
@@ -26,6 +21,7 @@ from isal import igzip  # pyright: ignore[reportMissingTypeStubs]
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from telemetry.export.http_post import HttpPoster, PostAnswer
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
 from telemetry.sidecar.forwarding.bounded_queue import BoundedQueue
@@ -48,7 +44,6 @@ _TRIED_AGAIN: Final = frozenset([401, 402, 403, 404, 405, 407, 408, 421, 425, 42
 _REFUSALS_MAX: Final = 10
 # Errors of a server that come and go whatever the request is.
 _UNAVAILABLE: Final = (502, 503, 504)
-_ANSWER_BYTES_MAX: Final = 64 << 10
 _SHOWN_CHARS: Final = 200
 _COMPRESSION_LEVEL: Final = 1
 
@@ -81,65 +76,48 @@ class Upstream:
     def __init__(self, destination: Destination, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._destination = destination
         self._wall_clock_ns = wall_clock_ns
-        self._client = httpx.AsyncClient(
-            verify=_tls_context(destination), timeout=destination.timeout_s, trust_env=False, follow_redirects=False
-        )
+        self._poster = HttpPoster(destination.url, _tls_context(destination), timeout_s=destination.timeout_s)
 
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._client.aclose()
-
-    async def send(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
+    def send(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
         """Post requests of one signal as one; their concatenation is the request that holds what each of them holds.
 
         Never raises for what the network or the destination does.
         """
         destination = self._destination
         body = b"".join(bodies)
-        headers = {"content-type": "application/x-protobuf", "user-agent": "voiceprobe", "accept-encoding": "identity"}
+        headers = {"Content-Type": "application/x-protobuf", "User-Agent": "voiceprobe"}
         if destination.compression == "gzip":
-            headers["content-encoding"] = "gzip"
+            headers["Content-Encoding"] = "gzip"
             body = igzip.compress(body, _COMPRESSION_LEVEL)
         try:
             headers |= {header.name: header.read() for header in destination.headers}
-            async with asyncio.timeout(destination.timeout_s):
-                return await self._post(f"{destination.url}/v1/{signal}", body, headers)
+            return self._result(self._poster.post(f"/v1/{signal}", body, headers), signal)
         except SecretError as error:
             return PostResult("failed", str(error))
         except TimeoutError:
             return PostResult("failed", f"no answer within {destination.timeout_s:g} s")
-        except (httpx.HTTPError, httpx.StreamError, ssl.SSLError, OSError) as error:
+        except (OSError, http.client.HTTPException) as error:
             return PostResult("failed", one_line(_cause(error), _SHOWN_CHARS))
 
-    async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> PostResult:
-        async with self._client.stream("POST", url, content=body, headers=headers) as response:
-            self._client.cookies.clear()
-            answer = bytearray()
-            async for chunk in response.aiter_raw():
-                answer += chunk
-                if len(answer) > _ANSWER_BYTES_MAX:
-                    break  # the connection is closed, and the status counts
-            return self._result(response, bytes(answer), url.rpartition("/")[2])
-
-    def _result(self, response: httpx.Response, answer: bytes, signal: str) -> PostResult:
-        status = response.status_code
+    def _result(self, answer: PostAnswer, signal: Signal) -> PostResult:
+        status, headers, content = answer
         reason = f"HTTP status {status}"
-        is_json = response.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
-        if response.is_success:
+        is_json = headers.get_content_type() == "application/json"
+        if 200 <= status < 300:
             if signal == "traces":
-                spans = _read(ExportTraceServiceResponse(), answer, is_json=is_json).partial_success
+                spans = _read(ExportTraceServiceResponse(), content, is_json=is_json).partial_success
                 rejected, message = spans.rejected_spans, spans.error_message
             else:
-                points = _read(ExportMetricsServiceResponse(), answer, is_json=is_json).partial_success
+                points = _read(ExportMetricsServiceResponse(), content, is_json=is_json).partial_success
                 rejected, message = points.rejected_data_points, points.error_message
             return PostResult("taken", reason, self._shown(message), max(0, rejected))
-        if response.is_redirect:
+        if 300 <= status < 400:
             return PostResult("failed", reason, "it redirects, which is not followed; correct its url")
-        message = self._shown(_read(Status(), answer, is_json=is_json).message)
-        if response.is_client_error and status not in _TRIED_AGAIN:
+        message = self._shown(_read(Status(), content, is_json=is_json).message)
+        if 400 <= status < 500 and status not in _TRIED_AGAIN:
             return PostResult("refused", reason, message)
-        is_doubtful = response.is_server_error and status not in _UNAVAILABLE
-        retry_after_s = self._retry_after_s(response.headers.get("retry-after", ""))
+        is_doubtful = status >= 500 and status not in _UNAVAILABLE
+        retry_after_s = self._retry_after_s(headers.get("retry-after", ""))
         return PostResult("doubtful" if is_doubtful else "failed", reason, message, 0, retry_after_s)
 
     def _shown(self, message: str) -> str:
@@ -167,10 +145,10 @@ class SignalSender:
         name: str,
         signal: Signal,
         queue: BoundedQueue,
-        post: Callable[[Signal, Sequence[bytes]], Awaitable[PostResult]],
-        stopping: asyncio.Event,
+        post: Callable[[Signal, Sequence[bytes]], PostResult],
+        stopping: threading.Event,
         *,
-        pause: Callable[[float], Awaitable[None]] | None = None,
+        pause: Callable[[float], None] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._name = name
@@ -184,25 +162,25 @@ class SignalSender:
         self._requests_max = BATCH_REQUESTS
         self._refusals = 0
 
-    async def run(self) -> None:
+    def run(self) -> None:
         """Send what waits until it is stopped. An error of its own ends nothing for good."""
         while True:
             try:
-                wait_s = await self._send()
+                wait_s = self._send()
             except Exception as error:  # noqa: BLE001 - whatever it is, requests that come must be sent
                 _log.exception("forwarding to %s has failed and begins again", self._name)
                 self._queue.put_back(self._signal)
                 wait_s = self._failed(PostResult("failed", type(error).__name__))
             if self._stopping.is_set() and (wait_s is None or wait_s > DRAIN_S):
                 return
-            await self._pause(GATHER_S if wait_s is None else wait_s)
+            self._pause(GATHER_S if wait_s is None else wait_s)
 
-    async def _send(self) -> float | None:
+    def _send(self) -> float | None:
         """Send the oldest requests; return how long to wait before the next, None if nothing waited."""
         batch = self._queue.take(self._signal, self._requests_max, BATCH_BYTES)
         if not batch:
             return None
-        result = await self._post(self._signal, [request.body for request in batch])
+        result = self._post(self._signal, [request.body for request in batch])
         if result.outcome == "taken":
             self._queue.forwarded(self._signal, result.rejected_items)
             rejected = f"{result.rejected_items} items of {self._signal} rejected (partial success): {result.message}"
@@ -238,86 +216,49 @@ class SignalSender:
             _log.warning("forwarding %s to %s works again", self._signal, self._name)
         self._backoff_s = BACKOFF_FIRST_S
 
-    async def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait, until it is stopped at most; from then on, between failures alone."""
-        if self._stopping.is_set():
-            await asyncio.sleep(seconds if seconds > GATHER_S else 0.0)
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+        if not self._stopping.is_set():
+            self._stopping.wait(seconds)
+        elif seconds > GATHER_S:
+            time.sleep(seconds)
 
 
-class SendingThread:
-    """The thread that sends what waits in queues, each signal of each destination by itself, from `start` to `stop`.
+class SendingThreads:
+    """The threads that send what waits in queues, one for each signal of each destination, from `start` to `stop`. The
+    process does not wait for them at its end: a name server may be silent for minutes.
 
     Raises ConfigError for certificates that cannot be used.
     """
 
     def __init__(self, queues: Mapping[Destination, BoundedQueue]) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
-        self._upstreams = [Upstream(destination) for destination in queues]
-        self._senders = [
-            SignalSender(destination.name, signal, queue, upstream.send, self._stopping)
-            for (destination, queue), upstream in zip(queues.items(), self._upstreams, strict=True)
-            for signal in destination.signals
-        ]
-        self._thread = threading.Thread(target=self._serve, name="forwarding", daemon=True)
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        for destination, queue in queues.items():
+            post = Upstream(destination).send
+            for signal in destination.signals:
+                run = SignalSender(destination.name, signal, queue, post, self._stopping).run
+                name = f"forwarding {signal} to {destination.name}"
+                self._threads.append(threading.Thread(target=run, name=name, daemon=True))
 
     def start(self) -> None:
         """Begin to send."""
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(_DaemonThreads())
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Send what waits for `DRAIN_S` at most, then end."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it was stopped before
-                self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(DRAIN_S + 1.0)
-
-    def _serve(self) -> None:
-        assert self._loop is not None  # noqa: S101 - `start` has made it
-        logging.getLogger("httpx").setLevel(logging.WARNING)
-        with contextlib.closing(self._loop):
-            self._loop.run_until_complete(self._run())
-
-    async def _run(self) -> None:
-        tasks = [asyncio.create_task(sender.run()) for sender in self._senders]
-        await self._stopping.wait()
-        await asyncio.wait(tasks, timeout=DRAIN_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, *(upstream.close() for upstream in self._upstreams), return_exceptions=True)
+        self._stopping.set()
+        until_s = time.monotonic() + DRAIN_S
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, until_s - time.monotonic()))
 
 
-class _DaemonThreads(ThreadPoolExecutor):
-    """A thread for each call, for which no process waits at its end: a name server may be silent for minutes."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-
-        def run() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except Exception as error:  # noqa: BLE001 - it is raised for the caller
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="forwarding resolver", daemon=True).start()
-        return future
-
-
-def _cause(error: BaseException) -> str:
+def _cause(error: Exception) -> str:
     """Return what the operating system says, where an error comes from it; otherwise the error's own words."""
-    at: BaseException | None = error
-    while at is not None:
-        if isinstance(at, OSError) and at.strerror and not isinstance(at, ssl.SSLError):
-            # asyncio has words of its own; a resolver has numbers of its own, below zero.
-            return os.strerror(at.errno) if at.errno is not None and at.errno > 0 else at.strerror
-        at = at.__cause__ or at.__context__
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return error.strerror
     return str(error) or type(error).__name__
 
 

@@ -253,29 +253,6 @@ def test_a_request_whose_texts_cannot_be_taken_out_is_not_forwarded_but_counted(
     assert SECRET_TEXT not in caplog.text
 
 
-def test_an_old_queue_on_disk_is_named_until_it_is_removed_and_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    log = tmp_path / "forwarding" / "langfuse" / "queue" / "000000000001.log"
-    log.parent.mkdir(parents=True)
-    log.write_bytes(b"x" * 1234)
-    (tmp_path / "forwarding" / "tempo").mkdir()
-    with forwarding_to(tmp_path) as tried:
-        tried.forwarding.look()
-        sentence = tried.faults["forward_left_over"]
-        assert sentence.startswith(
-            f"{tmp_path / 'forwarding'}: holds the queue on disk that an earlier version left for langfuse, tempo "
-            "(1,234 bytes of encrypted requests)"
-        )
-        assert sentence in caplog.text
-        assert log.stat().st_size == 1234
-        log.unlink()
-        for folder in sorted((tmp_path / "forwarding").rglob("*"), reverse=True):
-            folder.rmdir()
-        tried.forwarding.look()
-        assert tried.faults == {}
-
-
 def test_a_name_server_that_is_silent_keeps_nobody_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, silent = threading.Event(), threading.Event()
 
@@ -289,7 +266,7 @@ def test_a_name_server_that_is_silent_keeps_nobody_from_ending(tmp_path: Path, m
         monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
         tried.forwarding.add([received(1)])
         assert asked.wait(60)
-    resolvers = [thread for thread in threading.enumerate() if thread.name == "forwarding resolver"]
-    assert resolvers
-    assert all(thread.daemon for thread in resolvers)
+    senders = [thread for thread in threading.enumerate() if thread.name == "forwarding traces to up"]
+    assert senders
+    assert all(thread.daemon for thread in senders)
     silent.set()

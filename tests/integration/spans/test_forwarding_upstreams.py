@@ -1,6 +1,5 @@
 """One request to upstream servers of every mood, and what is made of each answer."""
 
-import asyncio
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -42,15 +41,8 @@ def upstream() -> Iterator[UpstreamServer]:
 
 def post(url: str, *bodies: bytes, **more: Any) -> PostResult:
     destination = replace(Destination("up", url, "redact", timeout_s=30.0), **more)
-
-    async def once() -> PostResult:
-        client = Upstream(destination, wall_clock_ns=lambda: 1_700_000_000 * 10**9)
-        try:
-            return await client.send("traces", bodies or [spans_request(1)])
-        finally:
-            await client.close()
-
-    return asyncio.run(once())
+    upstream = Upstream(destination, wall_clock_ns=lambda: 1_700_000_000 * 10**9)
+    return upstream.send("traces", bodies or [spans_request(1)])
 
 
 def test_requests_are_joined_to_one_that_holds_them_all(upstream: UpstreamServer) -> None:
@@ -172,14 +164,10 @@ def test_a_secret_that_is_gone_is_a_failure_with_its_sentence(upstream: Upstream
 
 
 def test_cookies_of_a_destination_are_not_kept(upstream: UpstreamServer) -> None:
-    async def twice() -> None:
-        client = Upstream(Destination("up", upstream.url, "redact"))
-        for _ in range(2):
-            await client.send("traces", [spans_request(1)])
-        await client.close()
-
     upstream.mood = answer(200, set_cookie="a=b")
-    asyncio.run(twice())
+    sender = Upstream(Destination("up", upstream.url, "redact"))
+    for _ in range(2):
+        sender.send("traces", [spans_request(1)])
     assert len(upstream.headers) == 2
     assert not any("cookie" in headers for headers in upstream.headers)
 

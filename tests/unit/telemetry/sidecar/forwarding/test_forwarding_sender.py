@@ -1,7 +1,7 @@
 """What a sender does about each answer: every request is taken, refused, or waits."""
 
-import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ class Scripted:
         self._refused = refused
         self._refusal = refusal
         self._stops = stops
-        self._stopping = asyncio.Event()
+        self._stopping = threading.Event()
 
     def run(self, *bodies: bytes) -> "Scripted":
         for body in bodies:
@@ -61,10 +61,10 @@ class Scripted:
             pause=self._pause,
             uniform=lambda _low, high: high,
         )
-        asyncio.run(asyncio.wait_for(sender.run(), 60))
+        sender.run()
         return self
 
-    async def post(self, _signal: Signal, bodies: Sequence[bytes]) -> PostResult:
+    def post(self, _signal: Signal, bodies: Sequence[bytes]) -> PostResult:
         self.posts.append(list(bodies))
         if self._results:
             result = self._results.pop(0)
@@ -74,7 +74,7 @@ class Scripted:
             self.taken += bodies
         return result
 
-    async def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now_s += seconds
         if self.later:
@@ -173,10 +173,10 @@ def test_rejected_items_of_a_partial_success_are_counted_with_the_reason() -> No
 
 def test_an_error_of_the_sender_s_own_loses_nothing() -> None:
     class Broken(Scripted):
-        async def post(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
+        def post(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
             if not self.pauses:
                 raise LookupError("hush")
-            return await super().post(signal, bodies)
+            return super().post(signal, bodies)
 
     upstream = Broken().run(b"1")
     assert upstream.taken == [b"1"]
