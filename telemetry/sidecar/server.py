@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from telemetry.model.addresses import host_and_port
-from telemetry.model.errors import ConfigError, StoreError
+from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar import pages, queries
@@ -45,7 +45,6 @@ from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.privacy import redactor_of_store
 from telemetry.sidecar.rollouts import routes as rollout_routes
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
-from telemetry.sidecar.rollouts.rollout_log import take_over_logs
 from telemetry.sidecar.rollouts.states import RolloutStates, rollout_families
 from telemetry.sidecar.scraping import Scraper
 from telemetry.sidecar.service_turns import ServiceTurns
@@ -94,10 +93,6 @@ class StoreServer:
         self.writer = StoreWriter(directory, keep_text=options.keep_transcripts, database=database)
         stack.callback(self.writer.close)
         (directory / OWNER_NAME).unlink(missing_ok=True)
-        try:
-            take_over_logs(directory)
-        except StoreError as error:
-            _log.warning("%s", error)
         redactor = redactor_of_store(directory, keep_text=options.keep_transcripts, names=options.redact_names)
         self._service_turns = ServiceTurns(
             self.writer,

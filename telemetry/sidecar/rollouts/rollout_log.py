@@ -1,9 +1,9 @@
-"""The one who decides on a rollout: what it has decided is a row of the store before anybody acts by it.
+"""The log of one rollout: a decision is a row of the store before anything acts on it.
 
-Rows go into the store that this process owns, or to the sidecar that owns it; where nobody does, it is opened for each.
+Rows go into the store that this process owns, or to the sidecar that owns it; where no process does, the store is
+opened for each row.
 """
 
-import contextlib
 import fcntl
 import time
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ from telemetry.store.reader import OWNED_WITHIN_S, StoreReader
 from telemetry.store.rollout_rows import KeptHistory, RolloutEntry, RolloutRow, in_use, insert_row
 from telemetry.store.wire import owner_of
 
-# Locks of those who decide, and what versions before this one kept of rollouts.
+# Locks of those who decide.
 FOLDER: Final = "rollouts"
 
 
@@ -39,7 +39,6 @@ class RolloutLog:
         self._store, self._name, self._decided_by = store, plan.name, decided_by
         self._lock = _locked(store, plan.name)
         try:
-            take_over_logs(store)
             kept = StoreReader(store).rollout_history(plan.name)
             if kept is None:
                 history = first_history(plan, now_unix_ns)
@@ -65,7 +64,7 @@ class RolloutLog:
 
     @property
     def history(self) -> RolloutHistory:
-        """What the gate takes from earlier looks."""
+        """The history that the gate takes from earlier looks."""
         return self.kept.history
 
     def refresh(self) -> None:
@@ -152,35 +151,3 @@ def _locked(store: Path, name: str) -> BinaryIO:
         raise in_use(store, name) from None
     except OSError as error:
         raise StoreError(f"{file}: cannot be locked ({error.strerror}); check the permissions of the store") from error
-
-
-class _OldLine(msgspec.Struct):
-    """A line of the file in which versions before this one kept verdicts."""
-
-    sequence: int
-    at_unix_ns: int
-    fingerprint: str
-    stage: str
-    since_unix_ns: int | None
-    verdict: RolloutVerdict | None
-
-
-def take_over_logs(store: Path) -> None:
-    """Keep as rows what versions before this one wrote into `rollouts/NAME/verdicts.jsonl`, once; the files stay.
-    Raises StoreError."""
-    files = [file for file in sorted((store / FOLDER).glob("*/verdicts.jsonl")) if file.is_file()]
-    known = {record.name for record in StoreReader(store).rollouts(1)} if files else set[str]()
-    for file in files:
-        name = file.parent.name
-        if name in known:
-            continue
-        try:
-            plan, lines = file.with_name("plan.toml").read_text(encoding="utf-8"), file.read_bytes().split(b"\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"{file}: cannot be read ({error}); mend it, or move it out of the store") from error
-        # The last line may not have been written to its end: nobody was answered by it.
-        for place, line in enumerate(lines[:-1]):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                old = msgspec.json.decode(line, type=_OldLine)
-                entry = RolloutEntry(place, old.at_unix_ns, old.fingerprint, old.stage, old.since_unix_ns, old.verdict)
-                keep_row(store, RolloutRow(name, entry, None if place else plan))

@@ -201,7 +201,7 @@ def _samples(states: RolloutStates, name: str) -> Mapping[str, _Samples]:
 
 
 def _primary_samples(primary: CheckVerdict | None) -> Mapping[str, _Samples]:
-    """Return what is not known has no sample."""
+    """The samples of the primary check; a figure that is not known has none."""
     found: dict[str, _Samples] = {family: {} for family in _OF_PRIMARY}
     if primary is None:
         return found

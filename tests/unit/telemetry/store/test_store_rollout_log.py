@@ -1,6 +1,5 @@
 """What is decided on a rollout is rows of the store: who, when and what; a kill loses nothing that counted."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.fixtures_rollouts import (
     AT_UNIX_NS,
     MINUTE,
     PLAN_TEXT,
-    as_object,
     edited,
     keep_verdicts,
     read_rollouts,
@@ -182,28 +180,6 @@ def test_of_many_entries_every_change_is_kept(tmp_path: Path) -> None:
     assert {0, 333, 334, 777, 4999} <= set(found)
     assert 90 <= len(found) <= 110
     assert found == sorted(found)
-
-
-def test_files_of_earlier_versions_become_rows_once(tmp_path: Path) -> None:
-    folder = tmp_path / "rollouts" / PLAN.name
-    folder.mkdir(parents=True)
-    (folder / "plan.toml").write_text(PLAN_TEXT)
-    held = as_object(PLAN, verdict_of(PLAN))
-    for check in held["checks"]:
-        check["information"] = 0.5  # a figure that later versions do not have
-    lines = [
-        {"sequence": place, "at_unix_ns": AT_UNIX_NS + place, "previous_sha256": "", "fingerprint": PLAN.fingerprint}
-        | {"stage": "canary", "since_unix_ns": AT_UNIX_NS, "verdict": verdict}
-        for place, verdict in enumerate([None, held])
-    ]
-    content = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "verdicts.jsonl").write_text(content + '{"sequence":2,"at_un')
-    for _ in range(2):
-        with opened(tmp_path) as log:
-            assert [look.verdict for look in log.history.looks] == ["hold"]
-    (record,) = read_rollouts(tmp_path)
-    assert (record.plan_text, [each.decision for each in record.entries]) == (PLAN_TEXT, [None, "hold"])
-    assert (folder / "verdicts.jsonl").exists()
 
 
 def test_an_export_has_what_was_decided_and_an_import_keeps_it_once(tmp_path: Path) -> None:
