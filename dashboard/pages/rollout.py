@@ -138,9 +138,6 @@ def _bounds(primary: CheckRow | None, looks: Funnel, zone: tzinfo, *, is_narrowe
         return
     st.html(section(f"{name}: {what}"))
     draw(picture)
-    if looks.unlike:
-        many = formatting.count(looks.unlike, "look")
-        st.html(hint(f"{many} of an earlier version compared quantiles: not in this chart."))
 
 
 # The state of a stage as a shape and a word.

@@ -74,7 +74,7 @@ class LoggedVerdict:
 
     @property
     def candidate_turns(self) -> int:
-        """How many turns of the candidate it is over."""
+        """The number of the candidate's turns that it is over."""
         return 0 if self.verdict.cohorts is None else self.verdict.cohorts.candidate.turns
 
     @property
@@ -115,12 +115,11 @@ class FunnelPoint:
 @dataclass(frozen=True, slots=True)
 class Funnel:
     """A check over time, in `unit`: `share` for shares of turns, of which `limit` may be there; else that of its
-    difference, whose margin `limit` is. `unlike` looks are of an earlier version, which knew no such shares."""
+    difference, whose margin `limit` is."""
 
     points: tuple[FunnelPoint, ...] = ()
     unit: str = "ratio"
     limit: float | None = None
-    unlike: int = 0
 
     def text(self, value: float | None) -> str:
         """A figure of it."""
@@ -278,11 +277,7 @@ def funnel_of(verdicts: Sequence[LoggedVerdict], name: str | None = None) -> Fun
         known = next((check for check in reversed(checks) if check is not None), None)
         points = tuple(map(_point_of_difference, verdicts, checks))
         return Funnel(points) if known is None else Funnel(points, known.unit, known.margin)
-    unlike = sum(
-        check is not None and check.difference is not None and shares is None
-        for check, shares in zip(checks, of_shares, strict=True)
-    )
-    return Funnel(tuple(map(_point_of_share, verdicts, of_shares)), "share", with_shares[-1].allowed, unlike)
+    return Funnel(tuple(map(_point_of_share, verdicts, of_shares)), "share", with_shares[-1].allowed)
 
 
 def _point_of_difference(at: LoggedVerdict, check: CheckVerdict | None) -> FunnelPoint:

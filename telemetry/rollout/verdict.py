@@ -1,7 +1,6 @@
 """A rollout's verdict as it is kept and answered: in the store's rows, in `--json`, and by a sidecar. Pure.
 
-Its fields are the keys of the JSON object. Durations are in seconds, shares are ratios. Fields with a default are those
-that verdicts of earlier versions do not have.
+Its fields are the keys of the JSON object. Durations are in seconds, shares are ratios.
 """
 
 from dataclasses import replace
@@ -54,15 +53,13 @@ class VerdictUnits(msgspec.Struct, frozen=True):
     unit: AssignmentUnit
     seen: int
     contaminated: int
-    unnamed_calls: int = 0
-    candidate: AssignedUnits | None = None
-    control: AssignedUnits | None = None
+    unnamed_calls: int
+    candidate: AssignedUnits
+    control: AssignedUnits
 
     @property
-    def counts(self) -> UnitCounts | None:
-        """None for an earlier version, which counted no cohort by itself."""
-        if self.candidate is None or self.control is None:
-            return None
+    def counts(self) -> UnitCounts:
+        """The counts as the gate has them."""
         return UnitCounts(self.seen, self.contaminated, self.candidate, self.control, self.unnamed_calls)
 
 
@@ -116,7 +113,7 @@ class RolloutVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needed_sentence(self) -> str | None:
-        """How many more turns it waits for; None where it waits for none, or that cannot be said."""
+        """The number of turns that it still waits for, in words; None where it waits for none, or that is not known."""
         if not self.turns_needed or self.cohorts is None:
             return None
         return f"about {turns(self.turns_needed)} more of {self.cohorts.candidate.name} are needed"

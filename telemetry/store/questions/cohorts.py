@@ -192,8 +192,8 @@ def _lost_of(summary: Summary | None) -> float | None:
 
 def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: RolloutVerdict | None) -> UnitCounts:
     """As the verdict over the same turns counted them, else as they are."""
-    if verdict is not None and verdict.units is not None and (counted := verdict.units.counts) is not None:
-        return counted
+    if verdict is not None and verdict.units is not None:
+        return verdict.units.counts
     of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     return unit_counts(connection, asked, asked_turns(asked) & of_both)
 

@@ -89,25 +89,25 @@ def test_shares_of_a_look_are_where_what_may_be_says() -> None:
     assert "At most 5 % of the control's turns take longer than its p95: " in page
 
 
-def test_a_log_of_an_earlier_version_shows_its_differences() -> None:
+def test_checks_without_shares_show_their_differences() -> None:
     found = report(looks=2)
-    old = replace(
+    changed = replace(
         found,
-        verdict=_as_before_shares(found.verdict),
+        verdict=_without_shares(found.verdict),
         entries=tuple(
-            each if each.verdict is None else replace(each, verdict=_as_before_shares(each.verdict))
+            each if each.verdict is None else replace(each, verdict=_without_shares(each.verdict))
             for each in found.entries
         ),
     )
     # The scale is three margins of 100 ms up and down.
     expected = [(0.3 + max(-0.3, min(0.3, value))) / 0.6 for value in _corners(found, "lower", "upper")]
-    assert _drawn(old) == pytest.approx(expected, abs=1e-3)
-    page = rollout_as_html(old)
+    assert _drawn(changed) == pytest.approx(expected, abs=1e-3)
+    page = rollout_as_html(changed)
     assert ">margin 100 ms<" in page
     assert "take longer than its p95" not in page
 
 
-def _as_before_shares(verdict: RolloutVerdict) -> RolloutVerdict:
+def _without_shares(verdict: RolloutVerdict) -> RolloutVerdict:
     checks = tuple(msgspec.structs.replace(check, shares=None, eligible=None) for check in verdict.checks)
     return msgspec.structs.replace(verdict, checks=checks)
 

@@ -337,8 +337,7 @@ def test_how_the_share_is_changed_is_one_of_two_ways_and_changes_no_fingerprint(
 
 
 HOUR = 3600 * 10**9
-# As versions before shares wrote it: their logs stay readable.
-OLD_CHECK: dict[str, Any] = {
+DIFFERENCE: dict[str, Any] = {
     "name": "p95",
     "kind": "quantile",
     "status": "open",
@@ -349,7 +348,6 @@ OLD_CHECK: dict[str, Any] = {
     "lower": -0.05,
     "upper": 0.12,
     "margin": 0.1,
-    "information": 0.5,
     "p_value": 0.3,
     "turns": 100,
     "turns_needed": 100,
@@ -364,10 +362,7 @@ SHARES = {
     "beyond_margin": 0.029,
     "upper": 0.062,
 }
-CHECK: dict[str, Any] = {name: value for name, value in OLD_CHECK.items() if name != "information"} | {
-    "shares": SHARES,
-    "eligible": 120,
-}
+CHECK: dict[str, Any] = DIFFERENCE | {"shares": SHARES, "eligible": 120}
 
 
 def look(at_h: float, turns: int, decision: Decision = "hold", **changes: Any) -> LoggedVerdict:
@@ -404,24 +399,24 @@ def test_a_check_of_a_quantile_shows_its_share_first_and_over_how_many_turns() -
     assert f"{explanation_of(found.checks)}".startswith("At most 5 % of the control's turns take longer than its p95: ")
 
 
-def test_the_funnel_is_about_the_share_that_decides_and_leaves_out_looks_that_know_none() -> None:
-    looks = [look(1, 100, checks=[OLD_CHECK]), look(2, 200, checks=[]), look(3, 300)]
+def test_the_funnel_is_about_the_share_that_decides_and_leaves_out_looks_without_one() -> None:
+    looks = [look(1, 100, checks=[]), look(2, 300)]
     found = rollout_progress(plan(), looks, "canary")
     assert found is not None
     funnel = found.funnel
-    assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("share", 0.05, "5 % may be", 1)
-    assert [(point.estimate, point.upper) for point in funnel.points] == [(None, None), (None, None), (0.029, 0.062)]
+    assert (funnel.unit, funnel.limit, funnel.limit_text) == ("share", 0.05, "5 % may be")
+    assert [(point.estimate, point.upper) for point in funnel.points] == [(None, None), (0.029, 0.062)]
     assert (funnel.text(0.029), funnel.bounds_text(funnel.points[-1])) == ("2.9 %", "at most 6.2 %")
 
 
-def test_a_log_of_an_earlier_version_has_its_differences() -> None:
-    found = rollout_progress(plan(), [look(1, 100, checks=[OLD_CHECK]), look(2, 200, checks=[])], "canary")
+def test_a_check_without_shares_has_its_differences() -> None:
+    found = rollout_progress(plan(), [look(1, 100, checks=[DIFFERENCE]), look(2, 200, checks=[])], "canary")
     assert found is not None
     funnel = found.funnel
-    assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("s", 0.1, "margin 100 ms", 0)
+    assert (funnel.unit, funnel.limit, funnel.limit_text) == ("s", 0.1, "margin 100 ms")
     assert [(each.lower, each.estimate, each.upper) for each in funnel.points] == [(-0.05, 0.02, 0.12), (None,) * 3]
     assert (funnel.text(0.02), funnel.bounds_text(funnel.points[0])) == ("+20.0 ms", "−50.0 to +120 ms")
-    row = logged_row(msgspec.convert(OLD_CHECK, CheckVerdict), "p95")
+    row = logged_row(msgspec.convert(DIFFERENCE, CheckVerdict), "p95")
     assert (row.beyond, row.used, row.bounds, row.status_text) == ("", "", "−50.0 to +120 ms", "not known yet")
     assert explanation_of(found.checks) is None
 
