@@ -1,8 +1,8 @@
 """The store's questions as they are asked here and as they travel.
 
-A `StoreQuestion` is an attribute of `StoreReader`, made of the function that answers it. From that function's signature
-come the parameters in JSON, from its annotation the answer in MessagePack or JSON. What a view asks is asked together:
-answered from one snapshot, by a sidecar in one request.
+A `StoreQuestion` is made of the function that answers it: as an attribute of `StoreReader`, or as the decorator of the
+function. From that function's signature come the parameters in JSON, from its annotation the answer in MessagePack or
+JSON. What a view asks is asked together: answered from one snapshot, by a sidecar in one request.
 """
 
 import functools
@@ -51,18 +51,19 @@ class _Asks(Protocol):
 
 
 class StoreQuestion(Generic[_Parameters, _Answer]):
-    """One of the store's questions, as an attribute of a reader: `reader.page(...)` asks it by itself,
-    `StoreReader.page.of(...)` is for asking it together with others."""
+    """One of the store's questions: `question(reader, ...)` asks it by itself, as does `reader.page(...)` where it is
+    the attribute `page` of the reader; `question.of(...)` is for asking it together with others."""
 
     def __init__(self, answer: Callable[Concatenate[StoreConnection, _Parameters], _Answer]) -> None:
         self._answer = answer
         self._signature = inspect.signature(answer)
         self.name = answer.__name__
         self.__doc__ = answer.__doc__
+        _questions[self.name] = self
 
     def __set_name__(self, _owner: type, name: str) -> None:
+        _questions[name] = _questions.pop(self.name)
         self.name = name
-        _questions[name] = self
 
     @overload
     def __get__(self, reader: None, owner: type) -> Self: ...
@@ -126,14 +127,6 @@ class _Named(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _Together = typing.Annotated[list[_Named], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)]
-
-
-def page_question(
-    answer: Callable[Concatenate[StoreConnection, _Parameters], _Answer],
-) -> StoreQuestion[_Parameters, _Answer]:
-    """Make a function of telemetry.store.questions a question by its own name: `answer(reader, ...)` asks it."""
-    question = _questions[answer.__name__] = StoreQuestion(answer)
-    return question
 
 
 def questions() -> tuple[str, ...]:
