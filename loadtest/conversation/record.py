@@ -13,9 +13,10 @@ text, nothing is known about one that is over.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from loadtest.conversation.evidence import Pacing, RtpFigures, ValidityLimits
 from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
@@ -39,42 +40,54 @@ NEVER_STOPPED: Final = "the reply went on until the caller had spoken"
 CANNOT_TELL: Final = "this wire shows neither that a reply is broken off nor its text"
 BY_THE_CALLER: Final = "the caller's own client stops the reply under manual turns"
 
+# Some fields of a turn; a type checker knows their names and types from the turn itself.
+TurnFields = partial[Turn]
+_Value = TypeVar("_Value", bound=str)
 
-def behavior(exchange: Exchange) -> dict[str, Any]:
-    """The fields of telemetry.model.turns.Turn on how the caller behaved, of a finished exchange."""
+
+def behavior(exchange: Exchange) -> TurnFields:
+    """The fields on how the caller behaved, of a finished exchange."""
     planned, timeline = exchange.planned, exchange.timeline
-    kind: TurnKind = "silence" if planned.clip is None else "question" if exchange.spoke_into is None else "barge_in"
-    fields: dict[str, Any] = {
-        "turn_kind": kind,
-        "patience_ns": planned.patience_ns,
-        "cut_short": exchange.reply_interrupted or None,
-        "talk_over_ns": _talk_over_ns(exchange),
-        "barge_in_reason": exchange.barge_in_missed,
-        "backchannel_stopped": _backchannel_stopped(exchange),
-        "conversation": planned.conversation,
-        "expected_intent": planned.expected_intent,
-    }
-    if planned.clip is None:
-        fields |= {"silence_ns": planned.silence_ns, "reprompted": timeline.first_audio_perf_ns is not None}
-    if exchange.spoke_into is not None:
-        fields |= _barge_in(exchange, exchange.spoke_into)
-    return fields
+    is_silent, spoke_into = planned.clip is None, exchange.spoke_into
+    kind: TurnKind = "silence" if is_silent else "question" if spoke_into is None else "barge_in"
+    fields = partial(
+        Turn,
+        turn_kind=kind,
+        patience_ns=planned.patience_ns,
+        cut_short=exchange.reply_interrupted or None,
+        talk_over_ns=_talk_over_ns(exchange),
+        barge_in_reason=exchange.barge_in_missed,
+        backchannel_stopped=_backchannel_stopped(exchange),
+        conversation=planned.conversation,
+        expected_intent=planned.expected_intent,
+        silence_ns=planned.silence_ns if is_silent else None,
+        reprompted=timeline.first_audio_perf_ns is not None if is_silent else None,
+    )
+    return fields if spoke_into is None else merged(fields, _barge_in(exchange, spoke_into))
 
 
-def _barge_in(exchange: Exchange, reply: Reply) -> dict[str, Any]:
+def merged(*fields: TurnFields) -> TurnFields:
+    """The fields of several; the last one counts for a field that several have."""
+    return partial(Turn, **{name: value for each in fields for name, value in each.keywords.items()})
+
+
+def _barge_in(exchange: Exchange, reply: Reply) -> TurnFields:
     start, ended = exchange.timeline.speech_start_perf_ns, exchange.ended_perf_ns
     first = None if reply.playback is None else reply.playback.first_audio_perf_ns
     last = None if reply.playback is None else reply.playback.last_audio_perf_ns
     if start is None or ended is None or first is None or last is None:
-        return {"barge_in_reason": NOT_SPOKEN}
+        return partial(Turn, barge_in_reason=NOT_SPOKEN)
     if last < start and not exchange.stopped_by_client:
-        return {"barge_in_reason": SILENT_BY_THEN}
-    fields: dict[str, Any] = {"barge_in_at_ns": start - first, "barge_in_recovered": exchange.outcome == "ok"}
-    if exchange.stopped_by_client:
-        return fields | {"barge_in_end": "cannot_tell", "barge_in_reason": BY_THE_CALLER}
-    end, reason = _end_of(reply, exchange, last)
-    fields |= {"barge_in_end": end, "barge_in_reason": reason}
-    return fields | {"barge_in_stop_ns": last - start} if end == "stopped" else fields
+        return partial(Turn, barge_in_reason=SILENT_BY_THEN)
+    end, reason = ("cannot_tell", BY_THE_CALLER) if exchange.stopped_by_client else _end_of(reply, exchange, last)
+    return partial(
+        Turn,
+        barge_in_at_ns=start - first,
+        barge_in_recovered=exchange.outcome == "ok",
+        barge_in_end=end,
+        barge_in_reason=reason,
+        barge_in_stop_ns=last - start if end == "stopped" else None,
+    )
 
 
 def _end_of(reply: Reply, exchange: Exchange, last_perf_ns: int) -> tuple[BargeInEnd, str | None]:
@@ -137,36 +150,37 @@ _ARRIVALS: Final = (
 )
 
 
-def bounds(exchange: Exchange, answer: Reply | None, heard: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `Turn` that say how far its timestamps may be off, of a finished exchange.
+def bounds(exchange: Exchange, answer: Reply | None, heard: Mapping[str, Any]) -> TurnFields:
+    """The fields that say how far the timestamps may be off, of a finished exchange.
 
     `heard` has the fields of the turn with what arrived.
     """
     timeline, evidence = exchange.timeline, exchange.evidence
     earlier_of = evidence.doubt_ns
-    partial = heard.get("asr_first_partial_perf_ns")
-    fields: dict[str, Any] = {
-        "speech_start_later_ns": _later(evidence.start_later_ns, evidence.pacing.elsewhere_ns),
-        "speech_end_later_ns": _later(evidence.end_later_ns, evidence.pacing.worst_elsewhere_ns),
-        "stamp_error_ns": evidence.stamp_error_ns,
-    }
-    for name in _ARRIVALS:
-        if (stamp_perf_ns := heard.get(f"{name}_perf_ns")) is not None:
-            fields[f"{name}_earlier_ns"] = earlier_of(stamp_perf_ns)
-    if partial is not None:
-        fields["held_up_speaking_ns"] = evidence.pacing.held_up_speaking_ns(partial - earlier_of(partial))
+    partial_perf_ns = heard.get("asr_first_partial_perf_ns")
+    stamped = {name: stamp for name in _ARRIVALS if (stamp := heard.get(f"{name}_perf_ns")) is not None}
     playback = None if answer is None else answer.playback
     until = exchange.ended_perf_ns or 0
+    first_earlier_ns = reply_end_earlier_ns = None
     if playback is not None and playback.first_audio_perf_ns is not None:
-        earlier_ns = playback.earlier_ns(playback.span.first_sample, earlier_of)
+        first_earlier_ns = playback.earlier_ns(playback.span.first_sample, earlier_of)
         # If the answer came at a later moment, frames that had not gone by then held it up by no more than that moment
         # is later: the bound is lowest if it came as early as it can have come.
-        until = playback.chunk_start_perf_ns(playback.span.first_sample) - earlier_ns
-        fields["first_audio_earlier_ns"] = earlier_ns
-        fields["reply_end_earlier_ns"] = playback.earlier_ns(playback.span.last_sample, earlier_of)
-    if timeline.speech_end_perf_ns is not None:
-        fields["held_up_ns"] = evidence.pacing.held_up_ns(until)
-    return fields
+        until = playback.chunk_start_perf_ns(playback.span.first_sample) - first_earlier_ns
+        reply_end_earlier_ns = playback.earlier_ns(playback.span.last_sample, earlier_of)
+    return partial(
+        Turn,
+        speech_start_later_ns=_later(evidence.start_later_ns, evidence.pacing.elsewhere_ns),
+        speech_end_later_ns=_later(evidence.end_later_ns, evidence.pacing.worst_elsewhere_ns),
+        stamp_error_ns=evidence.stamp_error_ns,
+        held_up_speaking_ns=None
+        if partial_perf_ns is None
+        else evidence.pacing.held_up_speaking_ns(partial_perf_ns - earlier_of(partial_perf_ns)),
+        first_audio_earlier_ns=first_earlier_ns,
+        reply_end_earlier_ns=reply_end_earlier_ns,
+        held_up_ns=None if timeline.speech_end_perf_ns is None else evidence.pacing.held_up_ns(until),
+        **{f"{name}_earlier_ns": earlier_of(stamp_perf_ns) for name, stamp_perf_ns in stamped.items()},
+    )
 
 
 def _later(later_ns: int | None, elsewhere_ns: int) -> int | None:
@@ -223,9 +237,9 @@ class RecordOptions:
     phase_of: PhaseOf = no_phase  # of the run, at a moment of the monotonic clock
 
 
-_ROUTES: Final = get_args(semconv.Route)
-_CACHE_TIERS: Final = get_args(semconv.CacheTier)
-_FALLBACKS: Final = get_args(semconv.Fallback)
+_ROUTES: Final[tuple[semconv.Route, ...]] = get_args(semconv.Route)
+_CACHE_TIERS: Final[tuple[semconv.CacheTier, ...]] = get_args(semconv.CacheTier)
+_FALLBACKS: Final[tuple[semconv.Fallback, ...]] = get_args(semconv.Fallback)
 MAX_EVENT_NAME_CHARS: Final = 60
 MAX_PARTIALS: Final = 500
 
@@ -249,7 +263,20 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     failure = failure_of(exchange)
-    heard = {**_recognition(exchange, options), **_answer(answer, exchange.service, call.not_observable)}
+    heard = merged(_recognition(exchange, options), _answer(answer, exchange.service, call.not_observable)).keywords
+    fields = merged(
+        _endpoint_reports(exchange.notes, exchange.service),
+        bounds(exchange, answer, heard),
+        _rtp(evidence.rtp),
+        _withheld(timeline, call),
+        _connection(call) if exchange.index == 0 else partial(Turn),
+        _headers(exchange, answer, call),
+        _failed_by(failure),
+        behavior(exchange),
+        _speech(exchange.planned.clip, evidence.pacing, is_text=call.sends_speech == "as_text"),
+        _served_by(answer, exchange.service, call),
+    )
+    phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     invalid = _invalid_reasons(failure, evidence.reasons(options.limits, timeline.answer_began_perf_ns))
     return Turn(
         run_id=call.run_id,
@@ -261,17 +288,12 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         outcome_reason=exchange.reason,
         cut_by=exchange.cut_by,
         invalid_reasons=invalid,
-        **_beside(exchange.notes),
-        **_reported(exchange.service),
         started_perf_ns=exchange.began_perf_ns,
         started_unix_ns=options.unix_ns(exchange.began_perf_ns),
         speech_start_perf_ns=timeline.speech_start_perf_ns,
         speech_end_perf_ns=timeline.speech_end_perf_ns,
         speech_end_audio_ns=timeline.speech_end_audio_ns,
         hangup_perf_ns=exchange.hangup_perf_ns,
-        connect_ns=call.connect_ns if exchange.index == 0 else None,
-        connect_earlier_ns=call.connect_earlier_ns if exchange.index == 0 and call.connect_ns is not None else None,
-        prior_request_ns=call.prior_request_ns if exchange.index == 0 else None,
         scenario=call.scenario,
         noise_profile=call.noise_profile,
         channel_profile=call.channel_profile,
@@ -290,17 +312,10 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         start_late_ns=call.start_late_ns,
         receive_stamp=call.receive_stamp,
         pacer=call.pacer,
-        retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
-        **bounds(exchange, answer, heard),
-        **_phase(options.phase_of(exchange.began_perf_ns)),
-        **_rtp(evidence.rtp),
-        **_withheld(timeline, call),
-        **_headers(exchange, answer, call),
-        **_failed_by(failure),
-        **behavior(exchange),
-        **_speech(exchange.planned.clip, evidence.pacing, is_text=call.sends_speech == "as_text"),
+        phase=phase,
+        phase_kind=phase_kind,
         **heard,
-        **_served_by(answer, exchange.service, call),
+        **fields.keywords,
     )
 
 
@@ -310,178 +325,189 @@ def _invalid_reasons(failure: Failure | None, found: tuple[str, ...]) -> tuple[s
     return found if fault is None or fault in found else (fault, *found)
 
 
-def _phase(found: tuple[str, semconv.PhaseKind] | None) -> dict[str, Any]:
-    """The phase of the run in which the turn began."""
-    return {} if found is None else {"phase": found[0], "phase_kind": found[1]}
+def _connection(call: CallInfo) -> TurnFields:
+    """The fields on how the call was connected, which its first turn has."""
+    return partial(
+        Turn,
+        connect_ns=call.connect_ns,
+        connect_earlier_ns=None if call.connect_ns is None else call.connect_earlier_ns,
+        prior_request_ns=call.prior_request_ns,
+        retry_wait_ns=call.retry_wait_ns,
+    )
 
 
-def _failed_by(failure: Failure | None) -> dict[str, Any]:
+def _failed_by(failure: Failure | None) -> TurnFields:
     if failure is None:
-        return {}
-    return {
-        "failure_kind": failure.kind,
-        "failure_code": failure.code,
-        "retry_after_ns": failure.retry_after_ns,
-    }
+        return partial(Turn)
+    return partial(Turn, failure_kind=failure.kind, failure_code=failure.code, retry_after_ns=failure.retry_after_ns)
 
 
-def _beside(notes: WireNotes) -> dict[str, Any]:
-    return {
-        "unknown_events": notes.unknown_events,
-        "unknown_event_names": tuple(one_line(name, MAX_EVENT_NAME_CHARS) for name in notes.unknown_names),
-        "duplicate_events": notes.duplicate_events,
-        "service_latency_reports": notes.service_latency_reports,
-    }
+def _endpoint_reports(notes: WireNotes, service: ServiceReports) -> TurnFields:
+    """The events that arrived beside the conversation, and what the service states of its own latencies, by name in the
+    order of the alphabet."""
+    stated = sorted((one_line(name, MAX_EVENT_NAME_CHARS), value_ns) for name, value_ns in service.latencies_ns.items())
+    return partial(
+        Turn,
+        unknown_events=notes.unknown_events,
+        unknown_event_names=tuple(one_line(name, MAX_EVENT_NAME_CHARS) for name in notes.unknown_names),
+        duplicate_events=notes.duplicate_events,
+        service_latency_reports=notes.service_latency_reports,
+        service_reported=tuple(name for name, _ in stated),
+        service_reported_ns=tuple(value_ns for _, value_ns in stated),
+    )
 
 
-def _reported(service: ServiceReports) -> dict[str, Any]:
-    """Return what the service states of its own latencies, by name in the order of the alphabet."""
-    found = sorted((one_line(name, MAX_EVENT_NAME_CHARS), value_ns) for name, value_ns in service.latencies_ns.items())
-    return {
-        "service_reported": tuple(name for name, _ in found),
-        "service_reported_ns": tuple(value_ns for _, value_ns in found),
-    }
-
-
-def _rtp(figures: RtpFigures | None) -> dict[str, Any]:
+def _rtp(figures: RtpFigures | None) -> TurnFields:
     """Return what the network did to the audio, on wires that carry it by RTP."""
     if figures is None:
-        return {}
+        return partial(Turn)
     received = figures.packets_received > 0
-    return {
-        "rtp_packets_received": figures.packets_received,
-        "rtp_packets_lost": figures.packets_lost if received else None,
-        "rtp_jitter_worst_ns": figures.jitter_worst_ns if received else None,
-        "rtp_reported_lost": figures.reported_lost,
-        "rtp_reported_jitter_ns": figures.reported_jitter_ns,
-    }
+    return partial(
+        Turn,
+        rtp_packets_received=figures.packets_received,
+        rtp_packets_lost=figures.packets_lost if received else None,
+        rtp_jitter_worst_ns=figures.jitter_worst_ns if received else None,
+        rtp_reported_lost=figures.reported_lost,
+        rtp_reported_jitter_ns=figures.reported_jitter_ns,
+    )
 
 
-def _headers(exchange: Exchange, answer: Reply | None, call: CallInfo) -> dict[str, Any]:
+def _headers(exchange: Exchange, answer: Reply | None, call: CallInfo) -> TurnFields:
     """The headers by which the endpoint says who answered: those of the connection belong to the first turn."""
     metadata = exchange.service.metadata | (answer.metadata if answer is not None else {})
     of_connection = call.endpoint_headers if exchange.index == 0 else {}
     found = {**of_connection, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
-    return {"endpoint_headers": tuple(found), "endpoint_header_values": tuple(found.values())}
+    return partial(Turn, endpoint_headers=tuple(found), endpoint_header_values=tuple(found.values()))
 
 
-def _withheld(timeline: Timeline, call: CallInfo) -> dict[str, Any]:
+def _withheld(timeline: Timeline, call: CallInfo) -> TurnFields:
     """The metrics that this wire cannot show, each with the reason."""
     found = dict(sorted(call.not_observable.items()))
     if call.sends_speech == "when_over":
         found.setdefault("asr_partial_latency", "this wire sends the audio when the caller has finished")
     if fixed_cadence(timeline.partials_perf_ns):
         found.setdefault("asr_partial_latency", "this endpoint sends partial transcripts on a fixed cadence")
-    return {"withheld_metrics": tuple(found), "withheld_reasons": tuple(found.values())}
+    return partial(Turn, withheld_metrics=tuple(found), withheld_reasons=tuple(found.values()))
 
 
-def _speech(clip: PreparedClip | None, pacing: Pacing, *, is_text: bool) -> dict[str, Any]:
+def _speech(clip: PreparedClip | None, pacing: Pacing, *, is_text: bool) -> TurnFields:
     """Return what the caller said. Where its words are sent as text, the end of speech is the moment of that: exact,
     whatever is known of the clip."""
     if clip is None:
-        return {}
+        return partial(Turn)
     rendered, utterance = clip.rendered, clip.rendered.utterance
     start_ns = 0 if is_text else pacing.widened_ns(rendered.speech_start_uncertainty_ns, at_end=False)
     end_ns = 0 if is_text else pacing.widened_ns(rendered.speech_end_uncertainty_ns, at_end=True)
-    return {
-        "utterance_id": utterance.id,
-        "speaker": utterance.speaker,
-        "domain": utterance.domain,
-        "length_class": utterance.length,
-        "speech_ns": (rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
-        "speech_start_uncertainty_ns": start_ns,
-        "speech_end_uncertainty_ns": end_ns,
-        "snr_asked_db": rendered.snr_asked_db,
-        "snr_obtained_db": rendered.snr_obtained_db,
-        "speech_level_dbov": rendered.obtained.level_dbov,
-        "loss_asked_ratio": None if rendered.profile.loss is None else rendered.profile.loss.ratio,
-        "loss_obtained_ratio": rendered.obtained.loss_ratio,
-        "late_obtained_ratio": rendered.obtained.late_ratio,
-        "clipped_ratio": rendered.obtained.clipped_ratio,
-        "audio_variant": rendered.variant,
-        "room_response": rendered.obtained.room_response,
-    }
+    return partial(
+        Turn,
+        utterance_id=utterance.id,
+        speaker=utterance.speaker,
+        domain=utterance.domain,
+        length_class=utterance.length,
+        speech_ns=(rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
+        speech_start_uncertainty_ns=start_ns,
+        speech_end_uncertainty_ns=end_ns,
+        snr_asked_db=rendered.snr_asked_db,
+        snr_obtained_db=rendered.snr_obtained_db,
+        speech_level_dbov=rendered.obtained.level_dbov,
+        loss_asked_ratio=None if rendered.profile.loss is None else rendered.profile.loss.ratio,
+        loss_obtained_ratio=rendered.obtained.loss_ratio,
+        late_obtained_ratio=rendered.obtained.late_ratio,
+        clipped_ratio=rendered.obtained.clipped_ratio,
+        audio_variant=rendered.variant,
+        room_response=rendered.obtained.room_response,
+    )
 
 
-def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
+def _recognition(exchange: Exchange, options: RecordOptions) -> TurnFields:
     timeline, clip = exchange.timeline, exchange.planned.clip
-    fields: dict[str, Any] = {
-        "endpoint_perf_ns": timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
-        "asr_first_partial_perf_ns": timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
-        "asr_final_perf_ns": max((moment for _, _, moment in timeline.finals), default=None),
-    }
-    if timeline.finals:
-        transcript = timeline.transcript
-        utterance = None if clip is None else clip.rendered.utterance
-        if options.word_errors is not None and utterance is not None and utterance.text:
-            text, language = utterance.text, utterance.language
-            fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(text, transcript, language)
-            fields["wer_reference_characters"] = reference_characters(text, language)
-        if options.keep_transcripts:
-            fields["transcript_pii"] = transcript
-            fields |= _partials(timeline)
-    return fields
+    utterance = None if clip is None or not timeline.finals else clip.rendered.utterance
+    errors = words = characters = None
+    if options.word_errors is not None and utterance is not None and utterance.text:
+        text, language = utterance.text, utterance.language
+        errors, words = options.word_errors(text, timeline.transcript, language)
+        characters = reference_characters(text, language)
+    is_kept = options.keep_transcripts and bool(timeline.finals)
+    return merged(
+        partial(
+            Turn,
+            endpoint_perf_ns=timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
+            asr_first_partial_perf_ns=timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
+            asr_final_perf_ns=max((moment for _, _, moment in timeline.finals), default=None),
+            wer_errors=errors,
+            wer_reference_words=words,
+            wer_reference_characters=characters,
+            transcript_pii=timeline.transcript if is_kept else None,
+        ),
+        _partials(timeline) if is_kept else partial(Turn),
+    )
 
 
-def _partials(timeline: Timeline) -> dict[str, Any]:
+def _partials(timeline: Timeline) -> TurnFields:
     """Return what was recognized so far, each time that the endpoint said it, counted from the first speech sample."""
     start = timeline.speech_start_perf_ns
     if start is None:
-        return {}
+        return partial(Turn)
     kept = slice(MAX_PARTIALS)
-    return {
-        "asr_partials_pii": tuple(timeline.partial_texts[kept]),
-        "asr_partials_after_ns": tuple(at - start for at in timeline.partials_perf_ns[kept]),
-    }
+    return partial(
+        Turn,
+        asr_partials_pii=tuple(timeline.partial_texts[kept]),
+        asr_partials_after_ns=tuple(at - start for at in timeline.partials_perf_ns[kept]),
+    )
 
 
-def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mapping[str, str]) -> dict[str, Any]:
+def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mapping[str, str]) -> TurnFields:
     if answer is None:
-        return {}
+        return partial(Turn)
     stamps, usage = answer.text_stamps_perf_ns, service.usage | answer.usage
-    fields: dict[str, Any] = {
-        "response_id": answer.id_on_the_wire,
-        "llm_first_token_perf_ns": stamps[0] if stamps else None,
-        "llm_last_token_perf_ns": stamps[-1] if stamps else None,
-        "llm_first_sentence_perf_ns": answer.sentence_known_perf_ns,
-        "llm_chunks": len(stamps) or None,
-        "llm_tokens": usage.get("output_text_tokens"),
-        "llm_input_tokens": usage.get("input_tokens"),
-        "llm_cached_tokens": usage.get("cached_tokens"),
-        "llm_chunk_gaps_ns": tuple(b - a for a, b in pairwise(stamps)),
-    }
+    fields = partial(
+        Turn,
+        response_id=answer.id_on_the_wire,
+        llm_first_token_perf_ns=stamps[0] if stamps else None,
+        llm_last_token_perf_ns=stamps[-1] if stamps else None,
+        llm_first_sentence_perf_ns=answer.sentence_known_perf_ns,
+        llm_chunks=len(stamps) or None,
+        llm_tokens=usage.get("output_text_tokens"),
+        llm_input_tokens=usage.get("input_tokens"),
+        llm_cached_tokens=usage.get("cached_tokens"),
+        llm_chunk_gaps_ns=tuple(b - a for a, b in pairwise(stamps)),
+    )
     playback = answer.playback
-    if playback is not None:
-        fields |= {
-            "tts_first_chunk_perf_ns": playback.first_arrival_perf_ns,
-            "tts_last_chunk_perf_ns": playback.last_arrival_perf_ns,
-            "first_audio_perf_ns": playback.first_audio_perf_ns,
-            "reply_end_perf_ns": playback.last_audio_perf_ns,
-            "leading_silence_ns": None if "leading_silence" in not_observable else playback.leading_silence_ns,
-            "reply_audio_ns": playback.audio_ns,
-            "underrun_count": len(playback.underruns_ns),
-            "underrun_total_ns": sum(playback.underruns_ns),
-            "underrun_worst_ns": max(playback.underruns_ns, default=0),
-        }
-    return fields
+    if playback is None:
+        return fields
+    return merged(
+        fields,
+        partial(
+            Turn,
+            tts_first_chunk_perf_ns=playback.first_arrival_perf_ns,
+            tts_last_chunk_perf_ns=playback.last_arrival_perf_ns,
+            first_audio_perf_ns=playback.first_audio_perf_ns,
+            reply_end_perf_ns=playback.last_audio_perf_ns,
+            leading_silence_ns=None if "leading_silence" in not_observable else playback.leading_silence_ns,
+            reply_audio_ns=playback.audio_ns,
+            underrun_count=len(playback.underruns_ns),
+            underrun_total_ns=sum(playback.underruns_ns),
+            underrun_worst_ns=max(playback.underruns_ns, default=0),
+        ),
+    )
 
 
-def _served_by(answer: Reply | None, service: ServiceReports, call: CallInfo) -> dict[str, Any]:
+def _served_by(answer: Reply | None, service: ServiceReports, call: CallInfo) -> TurnFields:
     """Return what the endpoint reports about how it answered; a value outside the vocabulary counts as not reported."""
     metadata = service.metadata | (answer.metadata if answer is not None else {})
 
-    def one_of(key: str, allowed: tuple[str, ...]) -> str | None:
-        value = metadata.get(key)
-        return value if value in allowed else None
+    def one_of(key: str, allowed: tuple[_Value, ...]) -> _Value | None:
+        return next((value for value in allowed if value == metadata.get(key)), None)
 
     hit = metadata.get(semconv.META_CACHE_HIT)
-    return {
-        "cohort": call.cohort or metadata.get(semconv.META_COHORT) or None,
-        "user_id": metadata.get(semconv.META_USER) or None,
-        "route": one_of(semconv.META_ROUTE, _ROUTES),
-        "cache_tier": one_of(semconv.META_CACHE_TIER, _CACHE_TIERS),
-        "cache_hit": {"true": True, "false": False}.get(hit or ""),
-        "fallback": one_of(semconv.META_FALLBACK, _FALLBACKS),
-        "model": metadata.get(semconv.META_MODEL) or call.model,
-        "intent": metadata.get(semconv.META_INTENT) or None,
-    }
+    return partial(
+        Turn,
+        cohort=call.cohort or metadata.get(semconv.META_COHORT) or None,
+        user_id=metadata.get(semconv.META_USER) or None,
+        route=one_of(semconv.META_ROUTE, _ROUTES),
+        cache_tier=one_of(semconv.META_CACHE_TIER, _CACHE_TIERS),
+        cache_hit={"true": True, "false": False}.get(hit or ""),
+        fallback=one_of(semconv.META_FALLBACK, _FALLBACKS),
+        model=metadata.get(semconv.META_MODEL) or call.model,
+        intent=metadata.get(semconv.META_INTENT) or None,
+    )

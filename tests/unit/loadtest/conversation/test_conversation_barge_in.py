@@ -87,13 +87,13 @@ def done(response_id: str | None = "r1", status: str = "completed") -> VoiceEven
 
 
 def stop_ms(exchange: Exchange) -> float | None:
-    value = behavior(exchange).get("barge_in_stop_ns")
+    value = behavior(exchange).keywords.get("barge_in_stop_ns")
     return None if value is None else value / MS
 
 
 def end_of(exchange: Exchange) -> tuple[str, float | None, str | None]:
     """How the reply ended that a turn interrupted, when it was stopped, ms, and the reason for none."""
-    fields = behavior(exchange)
+    fields = behavior(exchange).keywords
     return fields["barge_in_end"], stop_ms(exchange), fields["barge_in_reason"]
 
 
@@ -108,7 +108,7 @@ def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None
     assert [(one.index, one.outcome) for one in (first, second)] == [(0, "ok"), (1, "ok")]
     assert first.reply_interrupted
     assert first.timeline.first_audio_perf_ns is not None, "it was answered in time and stays in the figures"
-    fields = behavior(second)
+    fields = behavior(second).keywords
     assert fields["turn_kind"] == "barge_in"
     assert fields["barge_in_at_ns"] / MS == pytest.approx(1_200, abs=20)
     assert fields["barge_in_end"] == "stopped"
@@ -116,8 +116,8 @@ def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None
     assert fields["barge_in_recovered"] is True
     assert fields["talk_over_ns"] == fields["barge_in_stop_ns"]
     assert fields["barge_in_reason"] is None
-    assert behavior(first)["talk_over_ns"] == 0
-    assert "barge_in_stop_ns" not in behavior(first)
+    assert behavior(first).keywords["talk_over_ns"] == 0
+    assert behavior(first).keywords.get("barge_in_stop_ns") is None
 
 
 def test_a_cancelled_response_stops_playback_and_reports_how_much_was_heard() -> None:
@@ -213,7 +213,7 @@ def test_a_backchannel_at_which_the_client_alone_stopped_did_not_stop_the_reply(
     world = Caller(plan(backchannel(500))).asked(*reply(4_000)).interrupted(500).after(100)
     world.hear(event(EventKind.SPEECH_STARTED, item_id="mhm")).end(100)
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="mhm")).after(4_000)
-    assert behavior(world.last)["backchannel_stopped"] is False
+    assert behavior(world.last).keywords["backchannel_stopped"] is False
 
 
 def test_a_reply_that_still_plays_when_the_turn_ends_has_no_stop() -> None:
@@ -221,8 +221,8 @@ def test_a_reply_that_still_plays_when_the_turn_ends_has_no_stop() -> None:
     first, second = world.exchanges
     assert first.outcome == "ok"
     assert second.outcome == "no_reply"
-    fields = behavior(second)
-    assert "barge_in_stop_ns" not in fields
+    fields = behavior(second).keywords
+    assert fields.get("barge_in_stop_ns") is None
     assert (fields["barge_in_end"], fields["barge_in_reason"]) == ("never_stopped", STILL_PLAYING)
     assert fields["barge_in_recovered"] is False
 
@@ -231,7 +231,7 @@ def test_recovery_fails_where_the_interruption_gets_no_answer() -> None:
     world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*begun(4_000)).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().after(2_100)
     assert [one.outcome for one in world.exchanges] == ["ok", "no_reply"]
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert fields["barge_in_stop_ns"] / MS == pytest.approx(200, abs=1)
     assert fields["barge_in_recovered"] is False
 
@@ -274,10 +274,10 @@ def test_a_point_beyond_the_end_of_the_reply_is_no_interruption_and_says_so() ->
     assert len(world.exchanges) == 1
     assert not world.exchanges[0].reply_interrupted
     world.after(480).say().end().hear(*reply(100, "r2")).after(200)
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert (fields["turn_kind"], fields["barge_in_reason"]) == ("question", REPLY_WAS_OVER)
-    assert "barge_in_stop_ns" not in fields
-    assert "barge_in_recovered" not in fields
+    assert fields.get("barge_in_stop_ns") is None
+    assert fields.get("barge_in_recovered") is None
 
 
 def test_silence_is_no_interruption_only_speech_is() -> None:
@@ -285,9 +285,9 @@ def test_silence_is_no_interruption_only_speech_is() -> None:
     world = Caller(plan({}, after(500))).asked(*begun(430)).after(400)
     assert isinstance(world.actions[-1], Say)
     world.say().hear(done()).end().hear(*reply(100, "r2")).after(200)
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert fields["barge_in_reason"] == SILENT_BY_THEN
-    assert "barge_in_stop_ns" not in fields
+    assert fields.get("barge_in_stop_ns") is None
     assert world.last.outcome == "ok"
 
 
@@ -295,7 +295,7 @@ def test_a_call_that_drops_before_the_first_voice_was_not_interrupted() -> None:
     world = Caller(plan({}, after(500))).asked(*begun(4_000)).after(420)
     world.lose("dropped")
     assert [one.outcome for one in world.exchanges] == ["ok", "error"]
-    assert behavior(world.last)["barge_in_reason"] == NOT_SPOKEN
+    assert behavior(world.last).keywords["barge_in_reason"] == NOT_SPOKEN
 
 
 def test_two_interruptions_in_a_row() -> None:
@@ -310,7 +310,7 @@ def test_two_interruptions_in_a_row() -> None:
         (2, "ok", False),
     ]
     assert [stop_ms(one) for one in world.exchanges] == [None, pytest.approx(200, abs=1), pytest.approx(150, abs=1)]
-    assert behavior(world.exchanges[1])["barge_in_recovered"] is True
+    assert behavior(world.exchanges[1]).keywords["barge_in_recovered"] is True
 
 
 def test_a_share_of_the_reply_is_met_once_its_length_is_known() -> None:
@@ -319,8 +319,8 @@ def test_a_share_of_the_reply_is_met_once_its_length_is_known() -> None:
     assert isinstance(world.actions[-1], Say), "half of 4 s, less the lead of the clip"
     world.say().end()
     world.hear(*reply(100, "r2")).after(2_100)
-    assert behavior(world.last)["barge_in_at_ns"] / MS == pytest.approx(2_000, abs=20)
-    assert behavior(world.exchanges[0])["cut_short"] is True
+    assert behavior(world.last).keywords["barge_in_at_ns"] / MS == pytest.approx(2_000, abs=20)
+    assert behavior(world.exchanges[0]).keywords["cut_short"] is True
 
 
 def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_measured() -> None:
@@ -329,9 +329,9 @@ def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_mea
     world.end()
     assert world.actions_of(EndTurn) == [EndTurn(), EndTurn()]
     world.hear(done(status="cancelled"), *reply(100, "r2")).after(200)
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert fields["barge_in_reason"] == BY_THE_CALLER
-    assert "barge_in_stop_ns" not in fields
+    assert fields.get("barge_in_stop_ns") is None
     assert fields["barge_in_recovered"] is True
 
 
@@ -342,7 +342,7 @@ def test_under_manual_turns_a_gap_in_a_reply_that_goes_on_is_no_end_of_it(pieces
     assert world.actions_of(Interrupt) == [Interrupt(430 if len(pieces) == 1 else 500)]
     world.hear(audio(tone(700)))
     world.end().hear(done(status="cancelled"), *reply(100, "r2")).after(200)
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert fields["barge_in_reason"] == BY_THE_CALLER
     assert fields["barge_in_recovered"] is True
     assert fields["talk_over_ns"] == 0, "what came after the stop was not heard"
@@ -353,7 +353,7 @@ def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interr
     world.hear(audio(silence(900)), done()).say()
     assert world.actions_of(Interrupt) == [Interrupt(500)], "what is queued would still play"
     world.end().hear(*reply(100, "r2")).after(200)
-    assert behavior(world.last)["barge_in_reason"] == SILENT_BY_THEN
+    assert behavior(world.last).keywords["barge_in_reason"] == SILENT_BY_THEN
 
 
 def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_further() -> None:
@@ -417,7 +417,7 @@ def test_an_agent_goes_on_at_a_backchannel_and_its_turn_stays_what_it_was() -> N
     world.interrupted(500).end(200).after(1_400)
     assert world.last.outcome == "ok"
     assert world.last.timeline.speech_start_perf_ns == asked_at
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert (fields["turn_kind"], fields["backchannel_stopped"]) == ("question", False)
     assert fields["talk_over_ns"] / MS == pytest.approx(200, abs=1)
 
@@ -429,7 +429,7 @@ def test_an_agent_that_stops_at_a_backchannel_is_noted_and_its_turn_counts_as_an
     assert not world.exchanges, "an answer to it may follow"
     world.hear(*reply(300, "r2")).after(400)
     assert world.last.outcome == "ok"
-    assert behavior(world.last)["backchannel_stopped"] is True
+    assert behavior(world.last).keywords["backchannel_stopped"] is True
     assert not world.last.timeline.finals, "what it heard in the backchannel is no transcript of the question"
     assert world.last.timeline.answer is world.last.timeline.replies["r1"]
 
@@ -450,7 +450,7 @@ def test_a_silent_caller_who_is_left_alone_ends_the_turn_when_the_silence_is_ove
     world = Caller(plan(silent(), {})).after(500).after(2_980)
     assert not world.exchanges
     world.after(40)
-    fields = behavior(world.last)
+    fields = behavior(world.last).keywords
     assert world.last.outcome == "ok"
     assert (fields["turn_kind"], fields["reprompted"], fields["silence_ns"]) == ("silence", False, 3_000 * MS)
     world.speak().hear(*reply(100)).after(200)
@@ -462,7 +462,7 @@ def test_a_silent_caller_hears_the_endpoint_ask_again() -> None:
     assert world.conversation.state is State.HEARING
     world.hear(done()).after(400)
     assert world.last.outcome == "ok"
-    assert behavior(world.last)["reprompted"] is True
+    assert behavior(world.last).keywords["reprompted"] is True
 
 
 def test_a_call_that_drops_in_the_silence_is_an_error() -> None:
