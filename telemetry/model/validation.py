@@ -4,10 +4,18 @@ A model derives from `CheckedTable`. The description of a field says how to mend
 missing; ", as in `Field(description="a number above 0 and below 1 is expected")`. Rules about several keys are `rules`.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -32,6 +40,35 @@ def validated(model: type[S], value: object) -> tuple[S | None, list[FaultAt]]:
 def refused(sentence: str) -> PydanticCustomError:
     """The error with which a validator refuses a value by a sentence of its own, which `validated` passes on."""
     return PydanticCustomError(_FAULT, "refused", {"sentence": sentence})
+
+
+NAME_HELP: Final = "a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def is_name(value: object) -> bool:
+    """Return whether a value can name an objective, a rollout, a stage or a cohort."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _checked_name(value: object) -> str:
+    if not is_name(value):
+        raise refused(f"is {shown(value)}; {NAME_HELP}")
+    return cast("str", value)
+
+
+Name = Annotated[str, PlainValidator(_checked_name)]
+
+
+def one_of(known: Collection[str], what: str) -> PlainValidator:
+    """Make a validator of a text that is one of those known; `what` says what those are."""
+
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise refused(f"{shown(value)} is not {what}{nearest(value if isinstance(value, str) else '', known)}")
+        return value
+
+    return PlainValidator(check)
 
 
 class CheckedTable(BaseModel):

@@ -23,7 +23,7 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import yaml
-from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, ValidationError, WrapValidator
+from pydantic import Field, PlainValidator, StringConstraints, ValidationError, WrapValidator
 
 from telemetry.model import semconv
 from telemetry.model.durations import Duration, DurationError
@@ -31,7 +31,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.file_faults import FaultAt, Path, nearest, path_text, shown
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import ITL, METRICS
-from telemetry.model.validation import CheckedTable, refused, validated
+from telemetry.model.validation import NAME_HELP, CheckedTable, Name, is_name, one_of, refused, validated
 from telemetry.objectives.error_budgets import PERIOD, PERIOD_DAYS
 from telemetry.objectives.objective import Kind, Objective
 
@@ -118,7 +118,6 @@ def _fault(error: yaml.YAMLError) -> str:
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 # Of OpenSLO's windows, those that have the same length at any time; months, quarters and years do not.
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 _MINUTES: Final = {"m": 1, "h": 60, "d": 1440, "w": 10_080}
@@ -162,7 +161,7 @@ def _name_of(document: object) -> str | None:
     table = cast("dict[object, Any]", document) if isinstance(document, dict) else {}
     metadata = table.get("metadata")
     name = cast("dict[object, Any]", metadata).get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
+    return name if is_name(name) else None
 
 
 def _bound(metric: str, threshold: object) -> float | None:
@@ -207,25 +206,6 @@ def _not_read(document: "_SloDocument") -> list[str]:
     ]
 
 
-def _matching(pattern: re.Pattern[str]) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError("does not match")
-        return text
-
-    return AfterValidator(check)
-
-
-def _one_of(known: Collection[str], what: str) -> PlainValidator:
-    def check(value: object) -> str:
-        if not isinstance(value, str) or value not in known:
-            name = value if isinstance(value, str) else ""
-            raise refused(f"{shown(value)} is not {what}{nearest(name, known)}")
-        return value
-
-    return PlainValidator(check)
-
-
 def _metric(value: object) -> str:
     if value == ITL:
         raise refused("itl is many values per turn; tokens_per_s judges a stream by turn")
@@ -251,9 +231,7 @@ _Dimension = Annotated[str, StringConstraints(min_length=1), Field(default="", d
 
 
 class _SloMetadata(CheckedTable):
-    name: Annotated[str, _matching(_NAME)] = Field(
-        description="a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
-    )
+    name: Name = Field(description=NAME_HELP)
     display_name: str | None = Field(default=None, alias="displayName", description=_TEXT)
     labels: object = None
     annotations: object = None
@@ -299,15 +277,15 @@ class _Good(CheckedTable):
     metric: Annotated[str, PlainValidator(_metric)] = ""
     threshold: object = None
     outcome: Annotated[
-        list[Annotated[str, _one_of(_OUTCOMES, "an outcome of an eligible turn")]], WrapValidator(_one_or_several)
+        list[Annotated[str, one_of(_OUTCOMES, "an outcome of an eligible turn")]], WrapValidator(_one_or_several)
     ] = Field(default=[], min_length=1, description="write for instance ok")
     fallback: Literal["none"] = Field(default="none", description="write none")
     cache: Literal["hit"] = Field(default="hit", description="write hit")
     cohort: _Dimension
-    length: Annotated[str, _one_of(semconv.LENGTH_CLASSES, "a known length")] = ""
+    length: Annotated[str, one_of(semconv.LENGTH_CLASSES, "a known length")] = ""
     noise: _Dimension
     channel: _Dimension
-    route: Annotated[str, _one_of(semconv.ROUTES, "a known route")] = ""
+    route: Annotated[str, one_of(semconv.ROUTES, "a known route")] = ""
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:

@@ -2,7 +2,6 @@
 says how to mend it."""
 
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
@@ -11,10 +10,10 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from telemetry.model.durations import HELP, Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.model.file_faults import Path, nearest, parse_toml, shown
+from telemetry.model.file_faults import Path, parse_toml, shown
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
 from telemetry.model.turn_dimensions import SLICES
-from telemetry.model.validation import CheckedTable, refused, validated
+from telemetry.model.validation import NAME_HELP, CheckedTable, Name, one_of, refused, validated
 from telemetry.rollout.plan import (
     CHECK_KINDS,
     DEFAULT_CACHE_MISSES,
@@ -30,8 +29,6 @@ from telemetry.rollout.plan import (
 )
 from telemetry.rollout.sequential import LARGEST_LEVEL
 
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_NAME_HELP: Final = "a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
 _DEFAULT_MARGIN: Final = "100ms"
 _SERVICE_CHARS_MAX: Final = 255
 # Quantiles that a margin in milliseconds can be about, of values that every turn can have.
@@ -46,21 +43,6 @@ def parse_plan(text: str, where: str) -> RolloutPlan:
     if document is None:
         raise ConfigError(where, [each.removeprefix(f"{where}: ") for each in toml.sentences(faults)])
     return document.plan()
-
-
-def _matching_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise refused(f"is {shown(value)}; {_NAME_HELP}")
-    return value
-
-
-def _one_of(known: Collection[str], what: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if value not in known:
-            raise refused(f"{shown(value)} is not {what}{nearest(value, known)}")
-        return value
-
-    return AfterValidator(check)
 
 
 def _service_name(value: str) -> str:
@@ -119,10 +101,9 @@ def _given(margin: float | None) -> float:
     return margin
 
 
-_Name = Annotated[str, AfterValidator(_matching_name)]
 _DurationField = Annotated[Duration, PlainValidator(_duration)]
-_Latency = Annotated[str, _one_of(_LATENCIES, "a latency that a turn has")]
-_Statistic = Annotated[str, _one_of(tuple(FRACTIONS), "a known statistic")]
+_Latency = Annotated[str, one_of(_LATENCIES, "a latency that a turn has")]
+_Statistic = Annotated[str, one_of(tuple(FRACTIONS), "a known statistic")]
 
 
 class _TomlTable(CheckedTable):
@@ -130,8 +111,8 @@ class _TomlTable(CheckedTable):
 
 
 class _CohortsTable(_TomlTable):
-    control: _Name = Field(description="name the cohort that keeps what there is")
-    candidate: _Name = Field(description="name the cohort that gets the change")
+    control: Name = Field(description="name the cohort that keeps what there is")
+    candidate: Name = Field(description="name the cohort that gets the change")
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
@@ -141,7 +122,7 @@ class _CohortsTable(_TomlTable):
 
 
 class _StageTable(_TomlTable):
-    name: _Name = Field(description=_NAME_HELP)
+    name: Name = Field(description=NAME_HELP)
     share: float = Field(gt=0, le=1, description="the candidate's share of all callers, above 0 and at most 1")
     control_share: float | None = Field(default=None, gt=0, lt=1, description="a share above 0 and below 1 is expected")
     shortest: _DurationField = Field(default=Duration(), description=f"a duration such as {HELP}")
@@ -179,7 +160,7 @@ class _PrimaryTable(_TomlTable):
 
 
 class _GuardrailTable(_TomlTable):
-    check: Annotated[str, _one_of(CHECK_KINDS, "a known check")] = Field(
+    check: Annotated[str, one_of(CHECK_KINDS, "a known check")] = Field(
         description=f"say what is watched: one of {', '.join(CHECK_KINDS)}"
     )
     margin: object = None
@@ -281,7 +262,7 @@ class _ApplyTable(_TomlTable):
 
 
 class _PlanTable(_TomlTable):
-    name: _Name = Field(description=_NAME_HELP)
+    name: Name = Field(description=NAME_HELP)
     unit: Annotated[str, PlainValidator(_unit)] = Field(description="say who is assigned to a cohort: call or user")
     cohorts: _CohortsTable
     stages: list[_StageTable] = Field(
@@ -299,7 +280,7 @@ class _PlanTable(_TomlTable):
         default=[], max_length=50, description='a list of names is expected, such as ["front-desk"]'
     )
     paired: bool = Field(default=False, description="true or false is expected")
-    slices: list[Annotated[str, _one_of(SLICES, "a dimension of a turn")]] = Field(
+    slices: list[Annotated[str, one_of(SLICES, "a dimension of a turn")]] = Field(
         default=[], max_length=len(SLICES), description="a list of dimensions is expected"
     )
     primary: _PrimaryTable = _PrimaryTable()
