@@ -73,14 +73,14 @@ def estimated_between(stats: MetricStats, name: str) -> str:
 
 
 def describe_bounds(stats: MetricStats, name: Statistic) -> str:
-    """Between what a percentile truly lies, where that differs from it, of how many turns it is not known, and of an
-    estimate what it is from."""
+    """Describe the measurement bounds of a percentile where they differ from it, for how many turns they are not known,
+    and what an estimate is taken from."""
     parts = (stats.within(name), describe_unknown_bounds(stats), ESTIMATED if name in stats.estimated_within else "")
     return "; ".join(filter(None, parts))
 
 
 def describe_unknown_bounds(stats: MetricStats) -> str:
-    """Of how many turns it is not known how well they were measured; empty where it is known of all."""
+    """Say for how many turns the measurement bounds are not known; empty where they are known for all."""
     unknown = 0 if stats.measured_within is None else stats.measured_within.turns_unknown
     return f"measurement bounds not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
 
@@ -188,7 +188,7 @@ def describe_state(
 
 
 def describe_silence(heard_unix_ns: int | None, now_unix_ns: int) -> str:
-    """Since when nothing was heard of a process that has not ended; empty where that is no longer than usual."""
+    """Say how long a process that has not ended has been silent; empty where that is no longer than usual."""
     if heard_unix_ns is None or now_unix_ns - heard_unix_ns <= QUIET_AFTER_S * NS_PER_S:
         return ""
     return f"; a process of the load generator was last heard {ago((now_unix_ns - heard_unix_ns) / NS_PER_S)}"
@@ -203,7 +203,7 @@ def describe_invalid(turns: TurnCounts) -> str:
 
 
 def describe_unread(turns: TurnCounts) -> str:
-    """In how many turns the endpoint did not take the caller's audio; empty where it always did."""
+    """Count the turns in which the endpoint did not take the caller's audio; empty where it always did."""
     unread = turns.endpoint_did_not_read
     return f"did not read in {number(unread)} of {count(turns.valid, 'turn')}" if unread else ""
 
@@ -251,5 +251,5 @@ def describe_calibration(run: RunRecord) -> str:
 
 
 def describe_corpus(run: RunRecord) -> str:
-    """Which utterances were replayed."""
+    """Name the utterances that were replayed."""
     return run.declared.get("corpus") or UNKNOWN

@@ -103,7 +103,7 @@ def _fault_of(name: str, value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice(LinkChoice):
-    """None means any (of phases: any but ramps); a run of None is the newest one, whichever that is at the time, a
+    """The choice of turns: None means any (of phases: any but ramps). A run of None is the newest one at the time, a
     window of None the newest hour of a run that is longer, and a store of None the one that was named, or the newest
     run's."""
 
@@ -124,7 +124,7 @@ class Choice(LinkChoice):
         )
 
     def view(self, objectives: Sequence[Objective] = ()) -> ViewQuestion:
-        """Which turns a page is about; a window ends with the run's newest turn, not with the clock."""
+        """The turns that a page is about; a window ends with the run's newest turn, not with the clock."""
         dimensions = {dimension: getattr(self, name) for name, dimension in DIMENSION_OF.items()}
         seconds = TIMES_S.get(self.window or "")
         window = None if self.window == WHOLE else NEWEST if seconds is None else seconds * NS_PER_S

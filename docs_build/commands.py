@@ -9,7 +9,7 @@ import typer
 import corpora.cli
 import dashboard.__main__
 import telemetry.sidecar.app
-from docs_build.markdown import cell, code, joined, table
+from docs_build.markdown import cell, code, sections, table
 from loadtest.cli import main
 from loadtest.scenario.options import OPTIONS
 from loadtest.targets.assistant import command as assistant
@@ -17,7 +17,7 @@ from loadtest.targets.assistant import command as assistant
 
 def command_sections() -> str:
     """Return a section for every command of `voiceprobe`, with its arguments and flags."""
-    return joined(part for name, command in commands() for part in _command(name, command))
+    return sections(part for name, command in commands() for part in _command(name, command))
 
 
 def locust_flags() -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from docs_build.markdown import cell, code, joined, table
+from docs_build.markdown import cell, code, sections, table
 from telemetry.sidecar.adapters.frameworks import Column, Framework, Layout, frameworks
 
 LAYOUTS: Final[dict[Layout, str]] = {
@@ -32,7 +32,7 @@ COLUMNS: Final[dict[Column, str]] = {
 
 def framework_sections() -> str:
     """Return a section for every framework: its spans and attributes, and what they cannot show."""
-    return joined(part for framework in frameworks() for part in _framework(framework))
+    return sections(part for framework in frameworks() for part in _framework(framework))
 
 
 def _framework(framework: Framework) -> list[str]:

@@ -23,6 +23,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {line} |" for line in lines) + "\n"
 
 
-def joined(parts: Iterable[str]) -> str:
+def sections(parts: Iterable[str]) -> str:
     """Join the parts of a page with an empty line between them."""
     return "\n\n".join(part.strip() for part in parts if part.strip())

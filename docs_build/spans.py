@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 
 from docs_build import comments
-from docs_build.markdown import cell, code, joined, table
+from docs_build.markdown import cell, code, sections, table
 from loadtest.protocols.endpoint_headers import CACHE_AND_ROUTE, REQUEST_IDS, WHO_ANSWERED
 from telemetry.model import semconv, turns
 from telemetry.model.generator_health import GAUGES
@@ -39,7 +39,7 @@ def own_service() -> str:
     kinds = {field.name: cell(_kind(field.type)) for field in msgspec.structs.fields(Turn)}
     events = [(code(event.name), cell(event.meaning)) for event in listed.event]
     attributes = [(code(each.name), kinds[each.field], cell(each.meaning)) for each in listed.attribute]
-    return joined(
+    return sections(
         [
             table(("Span", "Is"), [(code(span.name), cell(span.meaning)) for span in listed.span]),
             "Events, each a moment:",
@@ -79,21 +79,21 @@ def health_gauges() -> str:
 def turn_attributes() -> str:
     """Return a table for each group of fields, under the comment that is above them in the code."""
     described = {field.name: field for field in msgspec.structs.fields(Turn)}
-    beside = comments.trailing(TURNS, "Turn")
+    comments_of = comments.trailing(TURNS, "Turn")
     parts: list[str] = []
     for group in comments.groups(TURNS, "Turn"):
         rows = [
-            (code(semconv.TURN_PREFIX + name), cell(_kind(described[name].type)), cell(_meaning(name, beside)))
+            (code(semconv.TURN_PREFIX + name), cell(_kind(described[name].type)), cell(_meaning(name, comments_of)))
             for name in group.names
             if name in CARRIED
         ]
         parts += [cell(group.comment), table(("Attribute", "Type", "Meaning"), rows)]
-    return joined(parts)
+    return sections(parts)
 
 
-def _meaning(name: str, beside: dict[str, str]) -> str:
+def _meaning(name: str, comments_of: dict[str, str]) -> str:
     timestamp = name.removesuffix("_perf_ns")
-    return beside[name] or (TIMESTAMPS[timestamp] if name.endswith("_perf_ns") and timestamp in TIMESTAMPS else "")
+    return comments_of[name] or (TIMESTAMPS[timestamp] if name.endswith("_perf_ns") and timestamp in TIMESTAMPS else "")
 
 
 def _kind(kind: Any) -> str:
@@ -110,9 +110,9 @@ def _kind(kind: Any) -> str:
 
 def _constants(prefix: str, meanings: dict[str, str]) -> list[tuple[str, str]]:
     """Return name and meaning of the constants with a prefix; a trailing comment takes precedence."""
-    beside = comments.trailing(SEMCONV)
+    comments_of = comments.trailing(SEMCONV)
     return [
-        (code(value), cell(beside.get(name) or meanings.get(name, "")))
+        (code(value), cell(comments_of.get(name) or meanings.get(name, "")))
         for name, value in vars(semconv).items()
         if name.startswith(prefix)
     ]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from docs_build.markdown import cell, code, joined, table
+from docs_build.markdown import cell, code, sections, table
 from loadtest.reports.summary import schema as summary_schema
 
 Schema = Mapping[str, Any]
@@ -19,7 +19,7 @@ def summary_sections() -> str:
         parts += [f"## {key}", cell(part.get("description", "")), f"Type: {_kind(part)}."]
         rows = [(code(name), cell(kind), cell(text)) for name, kind, text in _below(schema, part, "")]
         parts += [table(("Key", "Type", "Meaning"), rows)] if rows else []
-    return joined(parts)
+    return sections(parts)
 
 
 def _below(schema: Schema, part: Schema, before: str) -> Iterator[tuple[str, str, str]]:

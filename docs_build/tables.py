@@ -11,7 +11,7 @@ import msgspec
 from corpora.manifest import manifest
 from corpora.manifest.conversations import ConversationTurn
 from docs_build import comments
-from docs_build.markdown import cell, code, joined, table
+from docs_build.markdown import cell, code, sections, table
 from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.state import PLAN_TRANSITIONS, TRANSITIONS, Input, PlanInput, PlanState, State
 from loadtest.exit_codes import MEANINGS, ExitCode
@@ -158,7 +158,7 @@ def sidecar_settings() -> str:
         parts += [f"## {group.capitalize()}", table(("Key", "Variable", "Flag", "Default", "Meaning"), rows)]
         parts += [CREDENTIALS] if any(each.is_secret for each in settings) else []
     rows = [(code(f"[[{name}]]"), TABLES_TEXT[name]) for name in TABLES]
-    return joined([*parts, "## Tables of the file", table(("Table", "Meaning"), rows)])
+    return sections([*parts, "## Tables of the file", table(("Table", "Meaning"), rows)])
 
 
 def _setting(setting: SidecarSetting) -> tuple[str, str, str, str, str]:
@@ -227,7 +227,7 @@ def caller_transitions() -> str:
 def plan() -> str:
     """Return the states, the diagram, the transitions and the inputs of a caller's plan."""
     drawn = (diagram(PLAN_TRANSITIONS), _transitions(PLAN_TRANSITIONS))
-    return joined((_meanings("State", PlanState), *drawn, _meanings("Input", PlanInput)))
+    return sections((_meanings("State", PlanState), *drawn, _meanings("Input", PlanInput)))
 
 
 def diagram(of: Transitions) -> str:

@@ -288,8 +288,8 @@ def start_a_run() -> str:
 
 
 def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
-    """That the run of a store's folder has ended without a turn, and why, as its command recorded it: a target that was
-    never reached leaves an empty store. Nothing where that is not known."""
+    """Say that the run of a store's folder has ended without a turn, and why, as its command recorded it: a target that
+    was never reached leaves an empty store. Empty where that is not known."""
     found = ended_without_turn(store, run_id)
     if found is None or not found.sentence:
         return ()

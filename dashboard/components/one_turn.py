@@ -47,14 +47,14 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
     label = None if shown is None else OUTCOME_LABELS[shown.outcome]
     reason = f": {shown.outcome_reason}" if shown is not None and shown.outcome_reason else ""
     parts.append(("outcome", _known(label) + reason))
-    title, remark = "One turn on one clock", joined(client, service, picture)
+    title, remark = "One turn on one clock", pairing(client, service, picture)
     if whole_call:
         title, remark = "The whole call on one clock", "The figures are of the turn that the link names."
     shown_lines = fact_line(fact(key, Html(f"<b>{escape(value)}</b>")) for key, value in parts)
     return Html(f'<div class="vp"><h2 style="font-size:16px">{title}</h2></div>{shown_lines}{hint(remark)}')
 
 
-def joined(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
+def pairing(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
     """Return how far the two sides can be compared."""
     if client is None:
         return "Only the service reported this turn: the figures are its own, what the caller heard is not known."

@@ -72,7 +72,7 @@ class Trust:
 
 
 def trust(run: RunRecord, summary: Summary) -> Trust:
-    """How well the figures of a run were measured."""
+    """Describe how well the figures of a run were measured."""
     counted, is_service = summary.turns, run.service is not None
     lost, telemetry = _telemetry(summary.loss)
     validity = ("unknown", "reported, not heard") if is_service else _validity(counted.invalid, counted.total)
@@ -105,7 +105,7 @@ def trust(run: RunRecord, summary: Summary) -> Trust:
 
 
 def _validity(invalid: int, total: int) -> Part:
-    """That turns are valid, or how many of them are not."""
+    """Say that turns are valid, or how many of them are not."""
     if not total:
         return "unknown", "no turns"
     return ("unknown", f"{number(invalid)} of {count(total, 'turn')} invalid") if invalid else ("met", "valid")
@@ -120,7 +120,7 @@ def _telemetry(loss: TelemetryLoss | None) -> tuple[str, Part]:
 
 
 def turns_trust(measured: MeasuredTurns) -> Trust:
-    """How well the turns of many runs were measured."""
+    """Describe how well the turns of many runs were measured."""
     evidence, counted, limited = measured.evidence, measured.counted, measured.limited
     lost, telemetry = _telemetry(evidence.loss)
     if evidence.loss is not None and telemetry[0] == "unknown" and evidence.runs > 1:
@@ -180,7 +180,7 @@ def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
 
 
 def runs_trust(listed: Sequence[RunEntry]) -> Trust:
-    """How well the runs of a list were measured, with those that weaken it."""
+    """Describe how well the runs of a list were measured, with those that weaken it."""
     ended, states = _ended(listed), sorted({each.state for each in listed})
     total, invalid = sum(each.turns for each in ended), [each for each in ended if each.invalid]
     limited = [each for each in ended if each.is_generator_limited]

@@ -145,7 +145,7 @@ def _differences(found: CohortComparison, rows: Sequence[CheckRow], says: str, f
 
 
 def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
-    """How much is compared, and which cohorts and turns, where there is something to choose. The link keeps it."""
+    """Draw how much is compared, and the choice of cohorts and turns where there is one. The link keeps it."""
     columns = st.columns([1.4, 1, 1, 1], gap="small", vertical_alignment="center")
     if found is not None:
         with columns[0]:
@@ -162,7 +162,7 @@ def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
 
 
 def _select(name: str, label: str, options: Sequence[str], chosen: str, pair: Mapping[str, str]) -> None:
-    """The choice that is shown decides, also when it is not what was asked for."""
+    """Draw one choice; what is shown decides, also when it is not what was asked for."""
 
     def label_of(option: str) -> str:
         return _TURNS[option] if name == TURNS else option
@@ -179,7 +179,7 @@ def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
 
 
 def _says_limit(view: CohortsAnswer) -> str:
-    """Return where a rollout's plan covers the cohorts, it decides how many turns may be invalid."""
+    """Say that the plan of a rollout over these cohorts decides how many turns may be invalid; empty without one."""
     if view.rollout is None or view.comparison is None or view.summary is None or view.summary.limit is None:
         return ""
     allowed = formatting.declared_percent(view.comparison.limits.invalid_turns)
@@ -205,7 +205,7 @@ def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str
 
 
 def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> Html:
-    """Which turns the verdict is over."""
+    """Name the turns that the verdict is over."""
     begin = "the first turn" if newest.since_unix_ns is None else descriptions.day_and_time(newest.since_unix_ns, zone)
     late = f"; {formatting.turns(of.late_turns)} of them came in later" if of.late_turns else ""
     until = descriptions.day_and_time(newest.at_unix_ns, zone)

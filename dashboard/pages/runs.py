@@ -84,7 +84,7 @@ def _draw(listing: RunListing, context: PageContext) -> None:
 
 
 def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
-    """Those of the first run that is shown; nothing where they cannot be read, as its row says."""
+    """The objectives of the first run that is shown; none where they cannot be read, as its row says."""
     with contextlib.suppress(TelemetryError):
         return objectives_in_force(shown[0].store).objectives if shown else ()
     return ()

@@ -164,7 +164,7 @@ def _row(turn: ListedTurn, choice: Choice, listed: TurnsChoice, clock: Clock) ->
 
 
 def pages(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice) -> Html:
-    """Which page this is, with links to those before and after it."""
+    """The number of this page, with links to those before and after it."""
     if answer.pages <= 1:
         return Html()
 

@@ -97,8 +97,8 @@ def _bar(period: tuple[int, int], color: str, *, title: str, text: str = "", sid
 def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
     """The figures of the whole call: when each turn began, and how long speech, wait and reply lasted."""
 
-    def length(stretch: tuple[int, int] | None) -> str:
-        return DASH if stretch is None else milliseconds(stretch[1] - stretch[0])
+    def length(period: tuple[int, int] | None) -> str:
+        return DASH if period is None else milliseconds(period[1] - period[0])
 
     rows = [
         (
@@ -115,7 +115,7 @@ def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
 
 
 def view_ms(picture: Waterfall) -> tuple[float, float]:
-    """From and to where the wait reaches, in ms, with some of the speech and the reply around it."""
+    """The begin and the end of the wait in ms, with some of the speech and the reply around it."""
     replies = [in_milliseconds(bar.start_ns) for bar in picture.bars if bar.name == "playing"]
     ends = [in_milliseconds(bar.end_ns) for bar in picture.bars if bar.name not in _LONG]
     wait = max((*ends, *replies, 200.0))

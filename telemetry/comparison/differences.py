@@ -48,8 +48,8 @@ MARK_LEVEL: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Whether turns are paired by utterance, over how many utterances and which share of the turns (of the run with the
-    smaller one); `reason` is why they are not."""
+    """The pairing of turns by utterance: over how many utterances, and which share of the turns (of the run with the
+    smaller one); `reason` says why there is none."""
 
     is_paired: bool
     utterances: int = 0

@@ -43,12 +43,12 @@ class ComparedFigure:
 
     @property
     def fraction(self) -> float | None:
-        """Where the quantile lies; None of a ratio."""
+        """The place of the quantile, 0.95 for p95; None of a ratio."""
         return self.check.fraction if self.check is not None and self.check.kind == "quantile" else None
 
     @property
     def kind(self) -> str:
-        """How its figures are written, as `formatting.figure` reads it."""
+        """The kind of its figures, as `formatting.figure` reads it."""
         return "share" if self.check is None else self.check.figure_kind
 
     @property

@@ -41,12 +41,12 @@ class ComparedRun:
 
     @property
     def label(self) -> str:
-        """How sentences name it; other people's text."""
+        """The name in sentences; other people's text."""
         return one_line(self.name or self.run_id, 80)
 
     @property
     def unsound(self) -> str | None:
-        """Why no verdict may rest on the run; None where one may."""
+        """The reason why no verdict may rest on the run; None where one may."""
         if self.unreached is not None:
             return f"{self.label} says nothing about the service: {self.unreached}"
         if self.generator_limit is not None:

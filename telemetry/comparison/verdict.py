@@ -1,4 +1,4 @@
-"""Whether a run is worse than a baseline by more than a margin: the comparison of two runs and its verdict. Pure.
+"""The comparison of two runs, and its verdict: whether a run is worse than a baseline by more than a margin. Pure.
 
 - **worse**: the whole interval of the difference lies above the margin. So too where the candidate left so many turns
   without an answer that its percentile is one of them, and the baseline did not: no margin is as long as that.
@@ -35,7 +35,7 @@ _SEVERITY: Final[tuple[ComparisonState, ...]] = ("worse", "undecided", "within")
 
 @dataclass(frozen=True, slots=True)
 class RegressionMargin:
-    """By how much a percentile of a metric may be larger than the baseline's, in the metric's unit."""
+    """The most by which a percentile of a metric may be larger than the baseline's, in the metric's unit."""
 
     value: float = DEFAULT_MARGIN_NS
     metric: str = HEADLINE
@@ -182,7 +182,7 @@ def are_unanswered(of: CohortTurns) -> NDArray[np.bool_]:
 
 
 def _unanswered_share(of: CohortTurns) -> tuple[float, float, float] | None:
-    """Between what the share of unanswered turns lies, and the share. The turns count for as many as there are calls:
+    """The bounds of the share of unanswered turns, and the share. The turns count for as many as there are calls:
     as if the turns of a call all ended alike, which is the least that they can say."""
     eligible = of.eligible
     total = int(eligible.sum())

@@ -86,7 +86,7 @@ def interval_ranks(count: int, fraction: float, confidence: float = CONFIDENCE) 
 
 
 def bounding_ranks(count: int, fraction: float, confidence: float = CONFIDENCE) -> tuple[int | None, int | None]:
-    """As `interval_ranks`, each side by itself: None on a side on which so few values do not bound the quantile.
+    """The ranks of `interval_ranks`, each side by itself; None on a side where so few values do not bound it.
 
     Raises ValueError unless fraction and confidence lie within (0, 1).
     """

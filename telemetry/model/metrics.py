@@ -60,7 +60,7 @@ class MetricDefinition:
 
     @property
     def kind(self) -> str:
-        """How its figures are written, as `formatting.figure` reads it."""
+        """The kind of its figures, as `formatting.figure` reads it."""
         return "share" if self.is_share else self.unit
 
     @property
@@ -153,7 +153,7 @@ def _llm_ttft(turn: Turn) -> int | None:
     return first - final
 
 
-def _is_answered_beside(turn: Turn) -> bool:
+def _is_answered_otherwise(turn: Turn) -> bool:
     return turn.asr_final_perf_ns is not None and turn.llm_first_token_perf_ns is not None
 
 
@@ -279,7 +279,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         definition="llm_first_token - asr_final, only where the final transcript came first",
         views=("terminal",),
         value=_llm_ttft,
-        is_undefined=_is_answered_beside,
+        is_undefined=_is_answered_otherwise,
     ),
     # A list of gaps per turn: its percentiles are taken over all gaps of all turns.
     MetricDefinition(

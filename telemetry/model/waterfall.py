@@ -42,7 +42,7 @@ class Bar:
 
     @property
     def length_ns(self) -> int:
-        """How long it took."""
+        """The length."""
         return self.end_ns - self.start_ns
 
 
@@ -132,11 +132,11 @@ def _chain(turn: Turn) -> list[tuple[str, int | None, int | None]]:
     chunk, final = turn.tts_first_chunk_perf_ns, turn.asr_final_perf_ns
     listened = endpoint if endpoint is not None else end
     # A transcript that came after the first token was not on the way to it.
-    beside = final is None or listened is None or final < listened or (token is not None and final > token)
-    transcribed = listened if beside else final
+    is_unordered = final is None or listened is None or final < listened or (token is not None and final > token)
+    transcribed = listened if is_unordered else final
     return [
         ("endpointing", end, endpoint),
-        ("asr", listened, None if beside else final),
+        ("asr", listened, None if is_unordered else final),
         ("llm", transcribed, token),
         ("tts", token, chunk),
     ]

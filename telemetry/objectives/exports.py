@@ -30,7 +30,7 @@ class PlainDumper(yaml.SafeDumper):
     """Writes texts of several lines as blocks, and nothing as a reference to something above."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Never."""
+        """Refuse every alias."""
         del data
         return True
 

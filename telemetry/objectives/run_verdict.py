@@ -41,7 +41,7 @@ _SECONDS_BELOW_NS: Final = 600 * _NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class StageGrowth:
-    """By how much a stage (a name of STAGES) takes longer, and at which percentile of its lengths."""
+    """The growth of a stage (a name of STAGES), and the percentile of its lengths that grew."""
 
     stage: str
     by_ns: float
@@ -235,10 +235,10 @@ def _met_sentence(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) 
     most = max(verdict.decided for verdict in verdicts)
     what = "the objective" if len(verdicts) == 1 else f"all {len(verdicts)} objectives"
     sentence = f"Meeting {what} over {formatting.turns(most)}"
-    opened = max(verdict.open_turns for verdict in verdicts)
-    if opened:
+    open_turns = max(verdict.open_turns for verdict in verdicts)
+    if open_turns:
         words = {
             bad_word(objective) for objective, verdict in zip(objectives, verdicts, strict=True) if verdict.open_turns
         }
-        sentence += even_if_text(opened, "turns", words.pop() if len(words) == 1 else "bad")
+        sentence += even_if_text(open_turns, "turns", words.pop() if len(words) == 1 else "bad")
     return sentence

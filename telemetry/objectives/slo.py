@@ -229,12 +229,12 @@ def _verdict(
 
 def _undecided(objective: Objective, counts: EligibleTurns, minimum: int, needed: str) -> str:
     """Return why there is no verdict, and how many more turns it needs."""
-    opened = f"{open_text(objective, counts)}: {_between(objective, counts)}" if counts.open_turns else ""
+    open_turns_text = f"{open_text(objective, counts)}: {_between(objective, counts)}" if counts.open_turns else ""
     if counts.decided >= minimum:
-        return f"undecided: {opened}; {needed}"
+        return f"undecided: {open_turns_text}; {needed}"
     parts = [f"undecided: {number(counts.decided)} of {counted_text(minimum, objective.counts[:-1])}", needed]
     parts += [f"{number(counts.good)} good so far"] if counts.bad else []
-    return "; ".join([*parts, *([opened] if opened else [])])
+    return "; ".join([*parts, *([open_turns_text] if open_turns_text else [])])
 
 
 def needed_text(objective: Objective, more: int | None, more_s: float | None) -> str:
@@ -262,9 +262,9 @@ def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
     return even_if_text(counts.open_turns, objective.counts, bad_word(objective) if met else "good")
 
 
-def even_if_text(opened: int, counted: Counted, word: str) -> str:
+def even_if_text(open_turns: int, counted: Counted, word: str) -> str:
     """The end of a claim over open turns: `, even if all 4 unmeasured turns had been slow`."""
-    which = f"the unmeasured {counted[:-1]}" if opened == 1 else f"all {number(opened)} unmeasured {counted}"
+    which = f"the unmeasured {counted[:-1]}" if open_turns == 1 else f"all {number(open_turns)} unmeasured {counted}"
     return f", even if {which} had been {word}"
 
 

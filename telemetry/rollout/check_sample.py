@@ -37,7 +37,7 @@ class CheckSample:
 
     @property
     def size(self) -> int:
-        """How many turns have a value."""
+        """The number of turns that have a value."""
         return int(self.values.size)
 
     @property

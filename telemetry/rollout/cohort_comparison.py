@@ -56,7 +56,8 @@ _NO_PRICE: Final = "no plan states a price"
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """At most this share of a cohort's turns took at most so long; a turn that nobody answered took for ever."""
+    """A point of a cohort's cumulative curve: this share of its turns took at most so long; a turn without an answer
+    takes for ever."""
 
     cohort: str
     value_ns: float
@@ -141,17 +142,17 @@ class CohortComparison:
 
     @property
     def worse(self) -> int:
-        """How many of the deciding checks are shown to be worse."""
+        """The number of deciding checks that are shown to be worse."""
         return sum(each.row.status == "worse" for each in self.figures if each.decides)
 
     @property
     def within(self) -> int:
-        """How many of the deciding checks are shown to be within their margin."""
+        """The number of deciding checks that are shown to be within their margin."""
         return sum(each.row.status == "within" for each in self.figures if each.decides)
 
     @property
     def deciding(self) -> int:
-        """How many checks decide."""
+        """The number of checks that decide."""
         return sum(each.decides for each in self.figures)
 
 
@@ -185,8 +186,8 @@ def default_plan(control: str, candidate: str, good_within_ns: float | None = No
     )
 
 
-def shown_beside(plan: RolloutPlan, good_within_ns: float | None = None) -> tuple[Check, ...]:
-    """The figures that are shown beside a plan's checks, each with an assumed margin; it checks none of them."""
+def assumed_checks(plan: RolloutPlan, good_within_ns: float | None = None) -> tuple[Check, ...]:
+    """The figures that are shown in addition to a plan's checks, each with an assumed margin; the plan checks none."""
     margin = plan.primary.margin if plan.primary.metric == HEADLINE else DEFAULT_MARGIN_NS
     default = default_plan(plan.control, plan.candidate, good_within_ns)
     wanted = (
@@ -198,7 +199,7 @@ def shown_beside(plan: RolloutPlan, good_within_ns: float | None = None) -> tupl
 
 def with_shown(plan: RolloutPlan, good_within_ns: float | None = None) -> RolloutPlan:
     """A plan that reads the columns of all figures that are shown; not one to decide by."""
-    checks = (*plan.guardrails, *shown_beside(plan, good_within_ns))
+    checks = (*plan.guardrails, *assumed_checks(plan, good_within_ns))
     return replace(plan, guardrails=checks, slices=plan.slices or DEFAULT_SLICES)
 
 
@@ -249,7 +250,7 @@ def _applied(found: ComparedCohorts) -> tuple[RolloutPlan, tuple[CheckResult, ..
 
 
 def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[CohortFigure, ...]:
-    plan, beside = found.plan, shown_beside(found.plan, found.good_within_ns)
+    plan, assumed = found.plan, assumed_checks(found.plan, found.good_within_ns)
     by_name = {check.name: check for check in plan.checks}
     made = [
         (check, _figure(check, logged_row(row, check.sentence), found))
@@ -257,8 +258,8 @@ def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[Co
         if (check := by_name.get(row.name)) is not None
     ]
     made += [(result.check, _figure(result.check, check_row(result), found)) for result in results]
-    level = plan.error_level / 2 / max(1, len(beside))
-    for check in beside:
+    level = plan.error_level / 2 / max(1, len(assumed))
+    for check in assumed:
         row = check_row(check_result(plan, check, level, found.candidate, found.control))
         made.append((check, replace(_figure(check, row, found), is_assumed=True, decides=False)))
     if not any(check.kind == "cost_per_turn" for check, _ in made):

@@ -87,7 +87,7 @@ class CohortTurns:
 
     @property
     def calls(self) -> int:
-        """How many calls (or users) the turns belong to."""
+        """The number of calls (or users) that the turns belong to."""
         return int(np.unique(self.code(CALL)).size) if self.turns else 0
 
 

@@ -45,7 +45,7 @@ class UnitCounts:
 
     @property
     def contaminated_share(self) -> float:
-        """Those that met both / all; 0 without units."""
+        """Units that met both cohorts / all units; 0 without units."""
         return self.contaminated / self.units if self.units else 0.0
 
 
@@ -70,7 +70,7 @@ class SampleRatio:
 
     @property
     def units(self) -> int:
-        """How many units are known."""
+        """The number of known units."""
         return self.candidate.known + self.control.known
 
     @property
@@ -192,7 +192,7 @@ def _detectable(loss: float | None, control_loss: float | None, candidate: str, 
 
 
 def _rounded_up(loss: float) -> float:
-    """To two digits: a loss that is stated is found at least as often."""
+    """Round up to two digits: a loss that is stated is found at least as often."""
     size = 10 ** (1 - math.floor(math.log10(loss)))
     return math.ceil(loss * size) / size
 

@@ -93,7 +93,7 @@ class Check:
 
     @property
     def figure_kind(self) -> str:
-        """How its figures are written, as `formatting.figure` reads it."""
+        """The kind of its figures, as `formatting.figure` reads it."""
         if self.kind == "quantile":
             return METRICS[self.metric].kind
         return "ratio" if self.kind == "cost_per_turn" else "share"

@@ -55,8 +55,9 @@ def sequential_p_value(z: float, turns: float) -> float:
 
 
 def turns_until_shown(z: float, turns: int, error_level: float, settled_z: float | None = None) -> int | None:
-    """After how many turns altogether a difference that is `z` standard errors from zero after `turns` of them crosses
-    the boundary, if it stays as it is; None where it never does, or only after MOST_TURNS_FORECAST.
+    """Forecast the number of turns altogether after which a difference that is `z` standard errors from zero after
+    `turns` of them crosses the boundary, if it stays as it is; None where it never does, or only after
+    MOST_TURNS_FORECAST.
 
     `settled_z` is what `z` would be without the part of its variance that more turns take away altogether; that part
     becomes smaller as the number of turns becomes larger.

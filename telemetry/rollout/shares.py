@@ -62,7 +62,7 @@ _ASSUMED_AROUND: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """By how much the candidate lies above what it is compared with (below, where negative), with its standard error.
+    """The candidate's excess over what it is compared with (below it, where negative), with its standard error.
     `settled_error` is without what is only assumed while few turns are beyond a threshold."""
 
     value: float

@@ -177,7 +177,7 @@ class _TurnReading:
 
     @cached_property
     def _hangup_unix_ns(self) -> int | None:
-        """When the call ended, where that ended the turn and its other timestamps lie on the same clock."""
+        """The moment when the call ended, where that ended the turn and its other timestamps lie on the same clock."""
         if not self._call_ended or not self._interrupted or set(self._moments()).isdisjoint(self._at):
             return None
         return self._parts.end_unix_ns
@@ -208,7 +208,7 @@ class _TurnReading:
 
     @cached_property
     def _reported(self) -> list[_Stated]:
-        """What the service claims of itself, also what cannot be."""
+        """The latencies that the service claims, also those that cannot be."""
         of_stages = (stage for stages in self._of_stages.values() for stage in stages)
         return [stage for stage in (*self._chosen.values(), *of_stages) if stage.fault != "not_a_number"]
 

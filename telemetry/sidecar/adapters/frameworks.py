@@ -126,7 +126,7 @@ class SpanRole:
 
     @property
     def layout(self) -> Layout:
-        """How turns lie in the spans of its framework."""
+        """The layout of turns in the spans of its framework."""
         return "nested" if self.framework is None else self.framework.turns
 
 

@@ -79,7 +79,7 @@ def _moments(parts: SpansOfTurn) -> dict[str, _Moment]:
     for event in service_span_table().event:
         stamps = [
             _Moment(each.unix_ns, part.span)
-            for part in (*parts.own, *parts.below, *parts.beside)
+            for part in (*parts.own, *parts.below, *parts.siblings)
             for each in part.span.events
             if each.name == event.name and each.unix_ns > 0  # 0 is no moment
         ]
@@ -94,7 +94,7 @@ def _stated(parts: SpansOfTurn) -> dict[str, Any]:
     """The fields that attributes state, the turn's own span first; for one field the table's first name counts."""
     found: dict[str, Any] = {}
     for attribute in service_span_table().attribute:
-        for part in (*parts.own, *parts.below, *parts.beside):
+        for part in (*parts.own, *parts.below, *parts.siblings):
             value = part.span.attributes.get(attribute.name)
             if value is None or value == "" or attribute.field in found:
                 continue

@@ -37,14 +37,14 @@ class SpansOfTurn:
     """The spans of one turn, each list by their beginning.
 
     `own` are the spans of the turn itself, `user` that of the caller's turn where it is a sibling, `below` everything
-    under them, `beside` the stages that hang under the call and came in this turn, `calls` the spans of the call which
+    under them, `siblings` the stages that hang under the call and came in this turn, `calls` the spans of the call that
     have come. `turn_index` is the turn's place in its call, from 0. `is_expected` says that the turn's own span has not
     come, and another is in its place.
     """
 
     own: tuple[Part, ...]
     below: tuple[Part, ...] = ()
-    beside: tuple[Part, ...] = ()
+    siblings: tuple[Part, ...] = ()
     user: Part | None = None
     calls: tuple[Part, ...] = ()
     turn_index: int = 0
@@ -64,12 +64,12 @@ class SpansOfTurn:
 
     @property
     def start_unix_ns(self) -> int:
-        """When the first of the turn's own spans began."""
+        """The begin of the first of the turn's own spans."""
         return min(part.span.start_unix_ns for part in self.outer())
 
     @property
     def end_unix_ns(self) -> int:
-        """When the last of the turn's own spans ended."""
+        """The end of the last of the turn's own spans."""
         return max(part.span.end_unix_ns for part in self.outer())
 
     def lasted_ns(self, part: Part) -> int:
@@ -90,7 +90,7 @@ class SpansOfTurn:
 
     @cached_property
     def _within(self) -> tuple[Part, ...]:
-        return (*self.outer(), *self.below, *self.beside)
+        return (*self.outer(), *self.below, *self.siblings)
 
     @cached_property
     def _frameworks(self) -> list[Framework]:
@@ -105,13 +105,13 @@ class SpansOfTurn:
         """The spans of the turn that have come, those nearest to it first."""
         yield from () if self.is_expected else self.outer()
         yield from self.below
-        yield from self.beside
+        yield from self.siblings
 
     def everything(self) -> Iterator[Part]:
         """All spans, those nearest to the turn first."""
         yield from self.outer()
         yield from self.below
-        yield from self.beside
+        yield from self.siblings
         yield from self.calls
 
     def outside(self, part: Part) -> Contradiction | None:

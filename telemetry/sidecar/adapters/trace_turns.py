@@ -150,7 +150,7 @@ class _Trace:
         for same in hanging.values():
             same.sort(key=lambda turn: _start(turn.first))
         calls = {part.span.span_id for part in self._calls}
-        beside: dict[str, list[Part]] = {}
+        siblings: dict[str, list[Part]] = {}
         for part in self._parts:
             span = part.span
             if part.role.role not in _STAGES or span.parent_span_id is None:
@@ -163,10 +163,10 @@ class _Trace:
             ]
             last = max(begun, key=lambda turn: _start(turn.first), default=None)
             if last is not None and _lacks_answer(last):
-                beside.setdefault(last.first.span.span_id, []).append(part)
+                siblings.setdefault(last.first.span.span_id, []).append(part)
         for turn in turns:
-            if (stages := beside.get(turn.first.span.span_id)) is not None:
-                turn.beside = tuple(sorted([*stages, *self._below(stages)], key=_start))
+            if (stages := siblings.get(turn.first.span.span_id)) is not None:
+                turn.siblings = tuple(sorted([*stages, *self._below(stages)], key=_start))
 
 
 def _last_begun(turns: list[SpansOfTurn], unix_ns: int) -> SpansOfTurn | None:

@@ -135,7 +135,7 @@ class TurnAssembly:
 
     @property
     def open_spans(self) -> int:
-        """How many spans wait for their turn, or for its completion."""
+        """The number of spans that wait for their turn, or for its completion."""
         return sum(trace.open_spans for trace in self._traces.values())
 
     def forgotten(self, trace_ids: Iterable[str]) -> list[str]:
@@ -305,7 +305,7 @@ class TurnAssembly:
         trace.past |= gone
 
     def _remember_latency(self, part: Part) -> None:
-        """Of frameworks that state a latency again in the next turn."""
+        """Remember the latency of frameworks that state it again in the next turn."""
         if part.role.framework is None or not part.role.framework.repeats_latency or part.role.role != "turn":
             return
         parts = SpansOfTurn(own=(part,))

@@ -35,7 +35,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class _Lately(Generic[_Key]):
-    """At most `limit` keys, of which the one that is idle for longest gives way to a new one, `forget` called."""
+    """A set of at most `limit` keys: the one that is idle for longest gives way to a new one, with `forget`."""
 
     def __init__(self, limit: int, forget: Callable[[_Key], None]) -> None:
         self._limit = limit

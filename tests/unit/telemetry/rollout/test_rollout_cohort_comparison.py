@@ -11,10 +11,10 @@ from telemetry.rollout.cohort_comparison import (
     CohortComparison,
     CohortSize,
     ComparedCohorts,
+    assumed_checks,
     compare_cohorts,
     comparison_sentence,
     default_plan,
-    shown_beside,
     with_shown,
 )
 from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns, packed_codes, packed_numbers
@@ -103,7 +103,7 @@ def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
     assert {each.is_assumed for each in found.figures if each.decides} == {False}
     beside = [each for each in found.figures if not each.decides]
     assert {each.row.name for each in beside if not each.is_assumed} == {"cost per turn"}, "no price, and no margin"
-    assert not {check.name for check in shown_beside(of)} & {check.name for check in of.checks}
+    assert not {check.name for check in assumed_checks(of)} & {check.name for check in of.checks}
     assert found.sample_ratio is not None
     assert comparison_sentence(found).basis == "by the margins of the rollout streaming"
 
