@@ -53,6 +53,7 @@ from loadtest.protocols.received import (
     ReplyUnderWay,
 )
 from loadtest.protocols.wire_settings import merged, result_of, result_text, unknown_tool
+from telemetry.model.recent import RecentDict
 from telemetry.model.semconv import META_MODEL
 
 INTERRUPTED: Final = "interrupted"
@@ -147,7 +148,7 @@ class ElevenLabsCaller(JsonMessages, CallerProtocol):
         self._repeats = RepeatDetector()
         self._partials = CumulativePartials()
         self._utterance = 0
-        self._answered_calls: dict[str, None] = {}
+        self._answered_calls = RecentDict[str, None](MAX_REMEMBERED_CALLS)
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
         """Put the key into the header `xi-api-key`; the trace also goes with the first message."""
@@ -288,8 +289,6 @@ class ElevenLabsCaller(JsonMessages, CallerProtocol):
         if call_id in self._answered_calls:
             return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
         self._answered_calls[call_id] = None
-        if len(self._answered_calls) > MAX_REMEMBERED_CALLS:
-            del self._answered_calls[next(iter(self._answered_calls))]
         if content.get("expects_response") is False:
             return []
         found = result_of(self._settings.tools, name)

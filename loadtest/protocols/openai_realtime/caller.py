@@ -63,6 +63,7 @@ from loadtest.protocols.received import (
     text_pairs,
 )
 from loadtest.protocols.wire_settings import result_of, result_text, unknown_tool
+from telemetry.model.recent import RecentDict
 
 MAX_REMEMBERED: Final = 1000
 
@@ -73,7 +74,7 @@ class CannedTools:
     def __init__(self, results: Mapping[str, Any]) -> None:
         self._results = results
         self._called: dict[str, str] = {}  # by call id: the tool's name
-        self._answered: dict[str, None] = {}
+        self._answered = RecentDict[str, None](MAX_REMEMBERED)
 
     def note(self, item: Json | None) -> None:
         """Remember an output item if it is a call of a function; servers send the same one several times."""
@@ -96,8 +97,6 @@ class CannedTools:
         unknown: list[str] = []
         for call_id, name in called.items():
             self._answered[call_id] = None
-            if len(self._answered) > MAX_REMEMBERED:
-                del self._answered[next(iter(self._answered))]
             result = result_of(self._results, name)
             if result is None:
                 unknown.append(name)

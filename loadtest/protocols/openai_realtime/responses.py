@@ -10,11 +10,11 @@ A response with a tool call is not a complete answer: the tool runs, and another
 tools and cannot answer a tool call, so the endpoint, or a gateway in front of it, must continue by itself.
 """
 
-from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from loadtest.protocols.base import Content
 from loadtest.protocols.json_fields import Json, as_list, as_object
+from telemetry.model.recent import RecentDict
 
 REMEMBERED_RESPONSES: Final = 64
 _TOOL_ITEMS: Final = frozenset({"function_call", "mcp_call", "custom_tool_call"})
@@ -35,9 +35,9 @@ class Responses:
     def __init__(self) -> None:
         self.generating: str | None = None
         self._unnamed_open = False
-        self._carried: OrderedDict[str | None, set[Content]] = OrderedDict()
-        self._done: OrderedDict[str, None] = OrderedDict()
-        self._outside: OrderedDict[str, None] = OrderedDict()
+        self._carried = RecentDict[str | None, set[Content]](REMEMBERED_RESPONSES)
+        self._done = RecentDict[str, None](REMEMBERED_RESPONSES)
+        self._outside = RecentDict[str, None](REMEMBERED_RESPONSES)
         self._names_conversations = False
 
     def begin(self, response_id: str | None, response: Json) -> "Superseded | None":
@@ -46,7 +46,7 @@ class Responses:
         if isinstance(conversation, str):
             self._names_conversations = True
         elif "conversation_id" in response and self._names_conversations and response_id is not None:
-            _remember(self._outside, response_id)
+            self._outside[response_id] = None
             return None
         if response_id is not None:  # one that is announced again, after its end, is a new response
             self._done.pop(response_id, None)
@@ -82,8 +82,6 @@ class Responses:
         carried = self._carried.get(response_id)
         if carried is None:
             carried = self._carried[response_id] = set()
-            while len(self._carried) > REMEMBERED_RESPONSES:
-                self._carried.popitem(last=False)
         carried.add(content)
 
     def end(self, response_id: str | None) -> frozenset[Content]:
@@ -92,7 +90,7 @@ class Responses:
             self.generating = None
             self._unnamed_open = False
         if response_id is not None:
-            _remember(self._done, response_id)
+            self._done[response_id] = None
         return frozenset(self._carried.pop(response_id, _NOTHING))
 
 
@@ -113,12 +111,6 @@ def content_of_output(response: Json) -> set[Content]:
             if part is not None and any(part.get(name) for name in _TEXT_FIELDS):
                 found.add("text")
     return found
-
-
-def _remember(ids: "OrderedDict[str, None]", response_id: str) -> None:
-    ids[response_id] = None
-    while len(ids) > REMEMBERED_RESPONSES:
-        ids.popitem(last=False)
 
 
 class ReplyAudio:

@@ -4,7 +4,6 @@ Client events go in, commands come out, and methods create the server events to 
 makes no decisions; the assistant decides when to speak.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -34,6 +33,7 @@ from loadtest.protocols.openai_realtime.service_session import (
     parse_modalities,
 )
 from loadtest.protocols.received import text_pairs
+from telemetry.model.recent import RecentDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +150,13 @@ class Items:
     """The items, kept up to date from the events that are sent."""
 
     def __init__(self) -> None:
-        self._items: OrderedDict[str, dict[str, object]] = OrderedDict()
+        self._items = RecentDict[str, dict[str, object]](MAX_ITEMS)
 
     def note(self, event: ServerEvent, fields: Mapping[str, object]) -> None:
         """Record an event that is about to be sent."""
         if event in _WITH_ITEM:
             item = cast("dict[str, object]", fields["item"])
             self._items[str(item["id"])] = dict(item)
-            if len(self._items) > MAX_ITEMS:
-                self._items.popitem(last=False)
         elif event in _WITH_TRANSCRIPT:
             # Truncating deletes the transcript, because it was not heard completely.
             self._set_transcript(str(fields["item_id"]), fields.get("transcript"))

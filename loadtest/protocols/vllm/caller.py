@@ -35,6 +35,7 @@ from loadtest.protocols.wire_settings import (
     faults_of_two,
     faults_without_effect,
 )
+from telemetry.model.recent import RecentDict
 
 WIRE: Final = "vllm-realtime"
 FRAME_MS: Final = 20
@@ -87,7 +88,7 @@ class VllmCaller(JsonMessages, CallerProtocol):
         self._model = options.transcription_model or options.model
         self._ready = self._update_sent = False
         self._turn = 0
-        self._items: dict[str, int] = {}  # the turn that each of the newest items is the utterance of
+        self._items = RecentDict[str, int](MAX_ITEMS)  # the turn that each of the newest items is the utterance of
         self._repeats = RepeatDetector()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
@@ -162,10 +163,7 @@ class VllmCaller(JsonMessages, CallerProtocol):
         """SGLang names the item that the utterance has become."""
         del raw_type
         if (item_id := optional_text(fields, "item_id")) is not None:
-            self._items.pop(item_id, None)
             self._items[item_id] = self._turn
-            if len(self._items) > MAX_ITEMS:
-                del self._items[next(iter(self._items))]
         return []
 
     def _is_of_before(self, fields: Json) -> bool:

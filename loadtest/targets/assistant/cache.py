@@ -3,13 +3,13 @@ all assistants that use the same server (tier `central`), or both."""
 
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 from loadtest.targets.assistant.interfaces import PromptCache
 from loadtest.targets.assistant.questions import normalize
 from telemetry.model import semconv
+from telemetry.model.recent import RecentDict
 
 _logger = logging.getLogger(__name__)
 _PREFIX: Final = "voiceprobe:answer:"
@@ -30,8 +30,7 @@ class MemoryCache(PromptCache):
         self.tier: semconv.CacheTier = tier
         self._ttl_ns = ttl_ns
         self._now = now_perf_ns
-        self._capacity = capacity
-        self._answers: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        self._answers = RecentDict[str, tuple[int, str]](capacity)
 
     async def get(self, key: str) -> str | None:
         """Return the answer, unless it has expired."""
@@ -45,9 +44,6 @@ class MemoryCache(PromptCache):
     async def put(self, key: str, answer: str) -> None:
         """Store an answer."""
         self._answers[key] = (self._now() + self._ttl_ns, answer)
-        self._answers.move_to_end(key)
-        while len(self._answers) > self._capacity:
-            self._answers.popitem(last=False)
 
 
 class TieredCache(PromptCache):

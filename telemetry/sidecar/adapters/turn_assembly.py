@@ -11,10 +11,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
+from telemetry.model.recent import RecentDict
 from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
@@ -40,8 +41,6 @@ _FORGOTTEN_MAX: Final = 200_000
 PENDING: Final = "pending"
 # Of these it is no loss that they belong to no turn.
 _OF_NO_TURN: Final = frozenset({*CALLS, "part"})
-K = TypeVar("K")
-V = TypeVar("V")
 
 _log = logging.getLogger(__name__)
 
@@ -124,9 +123,9 @@ class TurnAssembly:
         self._spans = 0
         self._touched: dict[str, None] = {}
         self._due: list[tuple[int, str]] = []
-        self._forgotten = _Remembered[str, None](_FORGOTTEN_MAX)
+        self._forgotten = RecentDict[str, None](_FORGOTTEN_MAX)
         # By service, call and place in it, with the trace of the turn.
-        self._latency_of_turn = _Remembered[tuple[str, str, int], tuple[int, str]](spans_max)
+        self._latency_of_turn = RecentDict[tuple[str, str, int], tuple[int, str]](spans_max)
         self.left_over = 0
         self.given_up = 0
         self.late = 0
@@ -373,16 +372,3 @@ def _changes_of(trace: _OpenTrace) -> Iterator[TurnChange]:
 def _beginning(change: TurnChange) -> tuple[int, str]:
     turn = change.turn or change.stored
     return (0, "") if turn is None else (turn.started_unix_ns, turn.span_id)
-
-
-class _Remembered(OrderedDict[K, V]):
-    """A mapping that forgets what was set first when it holds more than `most`."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
-
-    def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        while len(self) > self._most:
-            self.popitem(last=False)

@@ -3,7 +3,7 @@
 A turn without a value of a stage waits until another turn of its run has one, and is counted then: counters only grow.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from telemetry.model.metrics import HEADLINE
+from telemetry.model.recent import RecentDict
 from telemetry.model.semconv import RAMP, Source
 from telemetry.model.services import service_day
 from telemetry.model.turns import Turn
@@ -48,7 +49,7 @@ class ObjectiveTurns:
         self._objectives = tuple(objectives)
         self._services = LabelValues(SERVICES_MAX, lambda value: self._forget(1, value))
         self._cohorts = LabelValues(COHORTS_MAX, lambda value: self._forget(2, value))
-        self._runs: OrderedDict[tuple[str, Source], _ReportedRun] = OrderedDict()
+        self._runs = RecentDict[tuple[str, Source], _ReportedRun](RUNS_MAX)
         # Those without a cohort begin at 0, so that the first turns are an increase for Prometheus, too.
         self._counts: dict[_Place, _Judged] = {(source, _UNKNOWN, _UNKNOWN): Counter() for source in _SOURCES}
 
@@ -95,10 +96,7 @@ class ObjectiveTurns:
 
     def _run(self, turn: Turn) -> _ReportedRun:
         reported = turn.run_id, turn.source
-        run = self._runs.setdefault(reported, _ReportedRun())
-        self._runs.move_to_end(reported)
-        if len(self._runs) > RUNS_MAX:
-            self._runs.popitem(last=False)
+        run = self._runs[reported] = self._runs.get(reported) or _ReportedRun()
         return run
 
     def _settle(self, run: _ReportedRun, number: int) -> None:

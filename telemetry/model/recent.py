@@ -1,0 +1,21 @@
+"""The one bounded mapping: what was set most recently stays, the rest is forgotten. Pure."""
+
+from collections import OrderedDict
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class RecentDict(OrderedDict[K, V]):
+    """A mapping of at most `most` keys, those that were set last; the first key is the one set longest ago."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
