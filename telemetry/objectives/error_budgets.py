@@ -108,6 +108,7 @@ def _read(text: str) -> tuple[str, BurnRate | None]:
 
 
 def _budget(objective: Objective) -> Fraction:
+    """The share of turns that may be bad."""
     return 1 - Fraction(str(objective.target))
 
 
@@ -239,14 +240,10 @@ def _window(objective: Objective, name: str, within: Callable[[int], EligibleTur
     return WindowBudget(name, counts, rate, counts.decided >= minimum_for_target(objective.target))
 
 
-def _permitted(objective: Objective) -> Fraction:
-    return 1 - Fraction(str(objective.target))
-
-
 def _burn_rate(objective: Objective, counts: EligibleTurns) -> float | None:
     if not counts.eligible:
         return None
-    permitted = _permitted(objective)
+    permitted = _budget(objective)
     bad = Fraction(counts.bad, counts.eligible)
     if not permitted:
         return 0.0 if not bad else float("inf")
@@ -256,7 +253,7 @@ def _burn_rate(objective: Objective, counts: EligibleTurns) -> float | None:
 def _budget_left(objective: Objective, bad: int, eligible: int) -> float | None:
     if not eligible:
         return None
-    permitted = _permitted(objective) * eligible
+    permitted = _budget(objective) * eligible
     if not permitted:
         return 1.0 if not bad else float("-inf")
     return float(1 - bad / permitted)
