@@ -41,10 +41,11 @@ from telemetry.store.schema import (
 
 _LAST_COMMIT: Final = "SELECT commits FROM store_state"
 _CHECKPOINT_ROOM_BYTES: Final = 16 << 20
-# Rows can only be the same where these are. The range of their moments lets DuckDB skip what is older.
+# Rows can only be the same where these are. The range of their moments lets DuckDB skip what is older. With the whole
+# ids, nearly all rows that are found are the same: senders may number their spans.
 _SAME: Final[dict[Table, tuple[str, ...]]] = {
-    "turns": ("started_unix_ns",),
-    "spans": ("timestamp_unix_ns", "span_id"),
+    "turns": ("started_unix_ns", "trace_id", "span_id"),
+    "spans": ("timestamp_unix_ns", "trace_id", "span_id"),
     "points": ("unix_ns", "name"),
 }
 

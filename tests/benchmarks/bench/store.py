@@ -31,8 +31,9 @@ from tests.goldens import many
 
 LOOKUPS: Final = 20
 _READY_S: Final = 120.0
-# The generated turns end before those that are sent, as in a store that a sidecar has written for a while.
-_BEFORE_NOW_NS: Final = 600 * 1_000_000_000
+# The generated turns end before those that are sent (of 14 minutes) begin, as in a store that a sidecar has written for
+# a while.
+_BEFORE_NOW_NS: Final = 1_800 * 1_000_000_000
 _ASKED_S: Final = 1_800.0
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,9})(?P<unit>[kM]?)", re.ASCII)
 _UNITS: Final = {"": 1, "k": 1_000, "M": 1_000_000}
