@@ -50,6 +50,8 @@ class _TurnSeries:
             name: family.metric(registry=registry, buckets=_buckets(name, objectives))
             for name, family in shown.histograms.items()
         }
+        # Finding the series of a histogram by its labels takes longer than counting in it.
+        self._of_labels: dict[tuple[str, ...], dict[str, Any]] = {}
         self._below_zero = None if below_zero is None else below_zero.metric(registry=registry)
         self._turns, self._cache, self._fallbacks = (
             family.metric(registry=registry) for family in (shown.turns, shown.cache, shown.fallbacks)
@@ -67,6 +69,7 @@ class _TurnSeries:
         trace_id = turn.trace_id
         is_id = len(trace_id) == _TRACE_ID_CHARS and trace_id.isascii() and trace_id.isalnum()
         exemplar = {"trace_id": trace_id} if is_id else None
+        of_labels = self._of_labels.setdefault(labels, {})
         for name, histogram in self._histograms.items():
             metric = METRICS[name]
             value = metric.value(turn)
@@ -75,10 +78,13 @@ class _TurnSeries:
             value /= SCALES[metric.unit].divisor
             if value < 0 and self._below_zero is not None and metric.unit == "ns":
                 self._below_zero.labels(*labels, name).inc(-value)
-            histogram.labels(*labels).observe(max(0.0, value), exemplar)
+            if (child := of_labels.get(name)) is None:
+                child = of_labels[name] = histogram.labels(*labels)
+            child.observe(max(0.0, value), exemplar)
 
     def forget(self, labels: dict[str, str]) -> None:
         """End the series that have these values of labels."""
+        self._of_labels.clear()
         for metric in (*self._histograms.values(), self._below_zero, self._turns, self._cache, self._fallbacks):
             if metric is not None:
                 metric.remove_by_labels(labels)
