@@ -439,7 +439,8 @@ NO_CONTRADICTIONS: Final = Contradictions()
 class ClientServiceDelta:
     """Client-heard against service-reported voice-to-voice on joined turns, corrected for where each believes that
     speech ended: the rest is network, playout and the error of the instrument. On `uncorrected` ones the service does
-    not state where that was, and the difference includes it."""
+    not state where that was, and the difference includes it. `service_only` counts responses that no caller heard; in a
+    view that is narrower than a run those of the calls in view."""
 
     joined: int
     client_only: int

@@ -5,6 +5,7 @@ A turn's row holds both sides (telemetry.store.pairing).
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -99,25 +100,24 @@ def paired(
 
 
 def _not_heard(connection: StoreConnection, f: Filter) -> int:
-    """How many responses that services state a wait of, of the filter's run or of its calls, are not the other side of
-    its turns."""
-    heard, mine = turns_of(f) & viewed(f), Condition("true")
-    if f.run_id is not None:
-        mine = Condition(
-            f"(run_id = ? OR (other_run = ? AND heard_call IN (SELECT heard_call FROM turns WHERE {heard.sql})))",
-            (f.run_id, digest(f.run_id), *heard.values),
-        )
-    (row,) = rows(
-        connection,
+    """How many responses that services state a wait of no caller heard: those of the filter's run, or of the calls of a
+    filter that is narrower than that."""
+    if replace(f, run_id=None) != ANY:
+        heard = turns_of(f) & viewed(f)
+        mine = Condition(f"heard_call IN (SELECT heard_call FROM turns WHERE {heard.sql})", heard.values)
+    elif f.run_id is not None:
+        mine = Condition("(run_id = ? OR other_run = ?)", (f.run_id, digest(f.run_id)))
+    else:
+        mine = Condition("true")
+    found = connection.execute(
         f"""
-        SELECT (SELECT count(DISTINCT hash(heard_call, CASE WHEN heard_call IS NULL THEN trace_id END,
-                                           coalesce(response_id, turn_index::VARCHAR))) FROM turns
-                WHERE source = 'service' AND voice_to_voice_ns IS NOT NULL AND {mine.sql})
-             - (SELECT count(other_voice_to_voice_ns) FROM turns WHERE {heard.sql}) AS n
+        SELECT count(DISTINCT hash(heard_call, CASE WHEN heard_call IS NULL THEN trace_id END,
+                                   coalesce(response_id, turn_index::VARCHAR)))
+        FROM turns WHERE source = 'service' AND voice_to_voice_ns IS NOT NULL AND other_turn IS NULL AND {mine.sql}
         """,
-        [*mine.values, *heard.values],
-    )
-    return max(0, row["n"])
+        mine.values,
+    ).fetchall()
+    return int(found[0][0])
 
 
 def stage_budget(connection: StoreConnection, f: Filter = ANY) -> dict[str, StageStats]:

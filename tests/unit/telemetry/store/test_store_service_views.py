@@ -135,6 +135,25 @@ def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_pat
     assert delta.difference_p50_ns == 6 * MS
 
 
+def test_what_no_caller_heard_in_a_narrowed_view_is_of_the_calls_in_view(tmp_path: Path) -> None:
+    """What others than the turns in view heard was heard."""
+    pairs = [exchange(index, cohort="a" if index < 15 else "b") for index in range(30)]
+    # Ten calls have three turns each; of the first and of the last one the callers heard only two.
+    heard = [client for index, (client, _) in enumerate(pairs) if index not in (2, 29)]
+    until_unix_ns = pairs[3][0].started_unix_ns
+    store = fill_store(tmp_path, Run(heard), Run([service for _, service in pairs]))
+    with StoreReader(store) as reader:
+        for f, alone in (
+            (Filter(), 2),
+            (Filter(run_id="run-1"), 2),
+            (Filter(run_id="run-1", length_class="short"), 2),
+            (Filter(run_id="run-1", cohort="a"), 1),
+            (Filter(cohort="b"), 1),
+            (Filter(run_id="run-1", until_unix_ns=until_unix_ns), 1),
+        ):
+            assert reader.summary(f).client_service_delta.service_only == alone, f
+
+
 def run_record(run_id: str, first_s: int, last_s: int) -> RunRecord:
     return RunRecord(run_id, first_s * SECOND, last_s * SECOND, 1, None, None, ended=False, declared={})
 
