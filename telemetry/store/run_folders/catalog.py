@@ -84,7 +84,8 @@ class RunCatalog:
         for number, place in enumerate(places):
             entries += _noted(place, self._read(place, asked))
             progress(number + 1, len(places))
-        return sorted(_joined(entries), key=lambda each: (each.listed_unix_ns, each.run_id, each.store), reverse=True)
+        joined = self._joined(entries)
+        return sorted(joined, key=lambda each: (each.listed_unix_ns, each.run_id, each.store), reverse=True)
 
     def _read(self, place: StorePlace, asked: "_AskedStores") -> list[RunEntry]:
         summed, fault = None, None
@@ -105,11 +106,11 @@ class RunCatalog:
     def _read_store(self, place: StorePlace, summed: RunEntry | None, asked: "_AskedStores") -> list[RunEntry]:
         """Every run of the place; of `summed` what its command said of it, unless that was by other objectives."""
         begun = None if place.folder is None else begun_runs(place.folder)
-        is_judged_anew = self._objectives is not None and are_kept_otherwise(place.folder, self._objectives)
+        is_judged_anew = self._judges_anew(place.folder)
         if summed is not None and not is_judged_anew and not set(begun or ()) - {summed.run_id}:
             return [summed]
         if not place.is_remote and not is_store(Path(place.store)):
-            return [] if summed is None else [summed]
+            return [] if summed is None else [judged_anew(summed, None) if is_judged_anew else summed]
         objectives = objectives_of(place.folder) if self._objectives is None else self._objectives
         found = [_entry(place, run) for run in asked.runs(place.store, objectives)]
         if place.is_remote and begun is not None:
@@ -118,7 +119,30 @@ class RunCatalog:
             return found
         others = [each for each in found if each.run_id != summed.run_id and each.run_id in (begun or ())]
         own = next((each for each in found if each.run_id == summed.run_id), None)
-        return [summed if own is None or not is_judged_anew else judged_anew(summed, own), *others]
+        return [judged_anew(summed, own) if is_judged_anew else summed, *others]
+
+    def _judges_anew(self, folder: Path | None) -> bool:
+        """Return whether the run of a folder was judged by other objectives than those that are given."""
+        return self._objectives is not None and are_kept_otherwise(folder, self._objectives)
+
+    def _joined(self, entries: Sequence[RunEntry]) -> list[RunEntry]:
+        """One entry of each run: what its folder says of it, which store its turns are in, and the verdict by the
+        objectives that are given."""
+        shared = {each.run_id: each for each in entries if each.folder is None}
+        found: list[RunEntry] = []
+        taken: set[str] = set()
+        for each in entries:
+            stored = None if each.folder is None else shared.get(each.run_id)
+            if each.folder is None or stored is None or (not is_address(each.store) and is_store(Path(each.store))):
+                found.append(each)
+                continue
+            taken.add(each.run_id)
+            if each.state == "damaged":
+                found.append(msgspec.structs.replace(stored, folder=each.folder, name=each.name, note=each.note))
+                continue
+            entry = judged_anew(each, stored) if self._judges_anew(Path(each.folder)) else each
+            found.append(msgspec.structs.replace(entry, store=stored.store, note=each.note or stored.note))
+        return [each for each in found if each.folder is not None or each.run_id not in taken]
 
 
 class _AskedStores:
@@ -143,24 +167,6 @@ class _AskedStores:
         if isinstance(found, StoreError):
             raise found
         return found
-
-
-def _joined(entries: Sequence[RunEntry]) -> list[RunEntry]:
-    """One entry of each run: what its folder says of it, and which store its turns are in."""
-    shared = {each.run_id: each for each in entries if each.folder is None}
-    found: list[RunEntry] = []
-    taken: set[str] = set()
-    for each in entries:
-        stored = None if each.folder is None else shared.get(each.run_id)
-        if stored is None or (not is_address(each.store) and is_store(Path(each.store))):
-            found.append(each)
-            continue
-        taken.add(each.run_id)
-        if each.state == "damaged":
-            found.append(msgspec.structs.replace(stored, folder=each.folder, name=each.name, note=each.note))
-        else:
-            found.append(msgspec.structs.replace(each, store=stored.store, note=each.note or stored.note))
-    return [each for each in found if each.folder is not None or each.run_id not in taken]
 
 
 def _entry(place: StorePlace, listed: ListedRun) -> RunEntry:

@@ -83,13 +83,16 @@ def missing_turns(emitted: int | None, missing: int) -> int | None:
     return missing if missing or emitted is not None else None
 
 
-def judged_anew(summed: RunEntry, entry: RunEntry) -> RunEntry:
-    """The run of a summary, with the verdict of `entry` where that is the same run; else `entry`."""
-    if entry.run_id != summed.run_id:
-        return entry
-    if entry.state not in _BY_OBJECTIVES or summed.state not in _BY_OBJECTIVES:
+def judged_anew(summed: RunEntry, stored: RunEntry | None) -> RunEntry:
+    """The run of a summary with the verdict on its stored turns by other objectives than its own; None where there are
+    no such turns, which is a fault."""
+    if summed.state not in _BY_OBJECTIVES:
         return summed
-    return msgspec.structs.replace(summed, state=entry.state, sentence=entry.sentence)
+    if stored is None:
+        return msgspec.structs.replace(summed, fault="judged by its own objectives: its turns are not in this store")
+    if stored.state not in _BY_OBJECTIVES:
+        return summed
+    return msgspec.structs.replace(summed, state=stored.state, sentence=stored.sentence, fault=None)
 
 
 @dataclass(frozen=True, slots=True)

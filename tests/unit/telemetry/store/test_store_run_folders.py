@@ -319,6 +319,28 @@ def test_what_a_command_reported_by_other_objectives_is_judged_anew(tmp_path: Pa
     assert listed(strict)[0] == "interrupted"
 
 
+def test_turns_that_another_store_has_are_judged_anew_by_other_objectives(tmp_path: Path) -> None:
+    """The folder of a run whose turns went to a shared store, or whose own store is gone."""
+    first = objectives_text(None).split("\n---\n")[0]
+    strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
+    folder, store = tmp_path / "runs" / "one", tmp_path / "store"
+    fill_store(store, latency_run("r-1", 60))
+    folder.mkdir(parents=True)
+    write_summary(folder, "r-1", verdict={"state": "met", "sentence": "Met: by the objectives of the run"})
+    (folder / OBJECTIVES_NAME).write_text(first.replace("800ms", "60s"))
+
+    def listed(objectives: list[Objective] | None, *places: Path) -> tuple[str, str, bool]:
+        (entry,) = RunCatalog([*map(str, places)], objectives).entries(now_unix_ns=NOW)
+        return entry.state, entry.sentence[:12], entry.fault is None
+
+    assert listed(strict, folder.parent, store) == ("missed", "Missing the ", True)
+    for objectives in (lax, None):
+        assert listed(objectives, folder.parent, store) == ("met", "Met: by the ", True)
+        assert listed(objectives, folder.parent) == ("met", "Met: by the ", True)
+    # Without its turns nothing can be said of it by others, and the list says so.
+    assert listed(strict, folder.parent) == ("met", "Met: by the ", False)
+
+
 def test_a_folder_without_a_summary_is_judged_by_the_objectives_that_are_kept_in_it(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 60))
     first = objectives_text(None).split("\n---\n")[0]
