@@ -175,7 +175,7 @@ def test_what_reads_requests_touches_no_file() -> None:
         "import tempfile\ntempfile.mktemp()",
     ],
 )
-def test_a_violation_is_found(source: str) -> None:
+def test_a_dangerous_call_is_found(source: str) -> None:
     assert len(list(dangers(source))) == 1
 
 
@@ -183,7 +183,7 @@ def test_a_violation_is_found(source: str) -> None:
     "source",
     ["import re\nre.compile(text)", "model.eval()", "import yaml\nyaml.safe_load(text)", "run(command, shell=False)"],
 )
-def test_what_only_looks_like_one_is_not(source: str) -> None:
+def test_a_call_that_only_looks_dangerous_is_none(source: str) -> None:
     assert list(dangers(source)) == []
 
 

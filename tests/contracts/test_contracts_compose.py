@@ -309,7 +309,7 @@ def _values(section: str, key: str) -> list[str]:
     return found
 
 
-def test_it_starts_a_command_that_exists_with_settings_that_exist() -> None:
+def test_the_unit_starts_a_command_that_exists_with_settings_that_exist() -> None:
     (command,) = _values("Service", "ExecStart")
     program, *arguments = shlex.split(command)
     assert Path(program).name == "voiceprobe"
@@ -337,7 +337,7 @@ def test_systemd_accepts_it(tmp_path: Path) -> None:
     assert "on-fire" in _analyze("verify", str(unit)).stderr, "it finds what is wrong"
 
 
-def test_it_may_do_little_by_systemds_own_measure() -> None:
+def test_the_unit_may_do_little_by_systemds_own_measure() -> None:
     threshold = f"--threshold={EXPOSURE_MAX * 10:.0f}"
     done = _analyze("security", "--offline=true", "--json=short", threshold, str(UNIT))
     assert done.returncode == 0, done.stdout

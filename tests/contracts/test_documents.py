@@ -117,17 +117,17 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 MOST_LINES = 120
 
 
-def test_the_two_commands_are_shown() -> None:
+def test_the_readme_shows_the_two_commands() -> None:
     lines = [words(line)[:2] for line in code_lines(README)]
     assert ["./voiceprobe", "demo"] in lines
     assert ["./voiceprobe", "test"] in lines
 
 
-def test_it_is_short() -> None:
+def test_the_readme_is_short() -> None:
     assert README.count("\n") <= MOST_LINES
 
 
-def test_it_leads_on_to_each_part_of_the_documentation() -> None:
+def test_the_readme_leads_on_to_each_part_of_the_documentation() -> None:
     targets = {path for path, _ in links(README)}
     parts = ("tutorial.md", "how-to/index.md", "reference/index.md", "explanation/index.md", "extending/index.md")
     assert {f"docs/{part}" for part in parts} <= targets

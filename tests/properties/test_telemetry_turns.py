@@ -253,17 +253,11 @@ def by_the_tracer(turn: Turn, trace_id: int, parent_id: int, span_ids: list[int]
     return list(memory.get_finished_spans())
 
 
-@pytest.fixture(scope="module")
-def emitting_property() -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
-    with emitting_turns("property") as telemetry_and_written:
-        yield telemetry_and_written
-
-
 @pytest.mark.slow
 @SLOW
 @given(TURNS)
-def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting_property, turn: Turn) -> None:
-    telemetry, written = emitting_property
+def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting, turn: Turn) -> None:
+    telemetry, written = emitting
     written.clear()
     call = call_of(telemetry, turn)
     emitted = call.emit(turn)

@@ -288,7 +288,9 @@ def _search(serves: int, *, first: int, most: int, resolution: float) -> dict[in
     more=st.integers(0, 5000),
     resolution=st.floats(0.01, 1.0),
 )
-def test_it_closes_in_on_whatever_the_endpoint_serves(serves: int, first: int, more: int, resolution: float) -> None:
+def test_a_search_closes_in_on_whatever_the_endpoint_serves(
+    serves: int, first: int, more: int, resolution: float
+) -> None:
     most = first + more
     judged = _search(serves, first=first, most=most, resolution=resolution)
     found = bounds(judged)
@@ -305,7 +307,7 @@ def test_it_closes_in_on_whatever_the_endpoint_serves(serves: int, first: int, m
         assert found.missed - found.met <= max(1, resolution * found.met)
 
 
-def test_it_doubles_then_halves() -> None:
+def test_a_search_doubles_then_halves() -> None:
     assert list(_search(11, first=4, most=64, resolution=0.1)) == [4, 8, 16, 12, 10, 11]
     assert list(_search(3, first=8, most=64, resolution=0.1)) == [8, 4, 2, 3]
 

@@ -560,7 +560,7 @@ def test_an_interrupted_exchange_ends_whatever_plays_when_it_has_to() -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_it_owns_its_reply_and_no_other(is_open: bool) -> None:
+def test_an_interrupted_exchange_owns_its_reply_and_no_other(is_open: bool) -> None:
     interrupted = InterruptedExchange(answered())
     assert interrupted.owns(audio(tone(20), "r1"), question_is_open=is_open)
     assert not interrupted.owns(audio(tone(20), "r2"), question_is_open=is_open)
@@ -568,7 +568,7 @@ def test_it_owns_its_reply_and_no_other(is_open: bool) -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_it_owns_the_response_that_its_tool_call_announced_while_the_new_question_is_open(is_open: bool) -> None:
+def test_an_interrupted_exchange_owns_the_response_that_its_tool_announced(is_open: bool) -> None:
     exchange = answered()
     interrupted = InterruptedExchange(exchange)
     exchange.timeline.note(event(EventKind.RESPONSE_DONE, response_id="r1", owes_response=True), NOW)

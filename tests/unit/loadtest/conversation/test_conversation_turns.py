@@ -353,18 +353,18 @@ def test_the_reply_that_was_broken_into_and_the_turn_that_broke_into_it() -> Non
     assert world.exchanges[0].reply_interrupted
 
 
-def test_between_two_turns_there_is_none_to_record() -> None:
+def test_between_two_turns_there_is_no_cut_to_record() -> None:
     world = cut(World(make_plan(turns=2)).speak().hear(*reply(100)).after(140))
     assert [exchange.outcome for exchange in world.exchanges] == ["ok"]
 
 
-def test_a_caller_who_was_still_connecting() -> None:
+def test_a_caller_who_was_still_connecting_is_cut() -> None:
     conversation = Conversation(make_plan(turns=3), PlayoutBuffer("rms-10ms"))
     exchange, _ = conversation.break_off(BY, 5_000 * MS, connecting_since_perf_ns=1_000 * MS)
     assert (exchange.outcome, exchange.index, exchange.began_perf_ns) == ("cut", 0, 1_000 * MS)
 
 
-def test_it_happens_once() -> None:
+def test_a_call_is_broken_off_once() -> None:
     world = cut(World(make_plan()).speak())
     assert world.conversation.break_off(BY, world.now) == []
     ended = World(make_plan()).speak().hear(*reply(100)).after(140)
