@@ -167,6 +167,17 @@ def linked_select(
     st.selectbox(label, list(options), format_func=label_of, key=key, on_change=rewrite, kwargs=given)
 
 
+def parameter_select(
+    name: str, label: str, options: Sequence[str], chosen: str, label_of: Callable[[str], str] = str
+) -> None:
+    """A list whose choice is the parameter `name` of the link; all others stay."""
+    linked_select(label, options, chosen, key=_KEY + name, label_of=label_of, rewrite=_rewrite_parameter, name=name)
+
+
+def _rewrite_parameter(name: str) -> None:
+    st.query_params[name] = st.session_state[_KEY + name]
+
+
 def hold(key: str, value: Any) -> None:
     """Let a field hold what the link says, also when that changed under the page."""
     if st.session_state.get(key) != value:

@@ -23,7 +23,7 @@ from dashboard.components.markup import (
     note,
     section,
 )
-from dashboard.components.selectors import linked_select
+from dashboard.components.selectors import linked_select, parameter_select
 from dashboard.links import Choice
 from dashboard.source import Source
 from telemetry.model import formatting
@@ -155,25 +155,25 @@ def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
         if len(cohorts) > 2:
             for column, name in zip(columns[1:], pair, strict=False):
                 with column:
-                    _select(name, name.capitalize(), cohorts, pair[name], pair)
+                    linked_select(
+                        name.capitalize(),
+                        cohorts,
+                        pair[name],
+                        key=f"cohorts_{name}",
+                        label_of=str,
+                        rewrite=_rewrite_link,
+                        name=name,
+                        pair=pair,
+                    )
     if view.rollout is not None and view.rollout.verdict is not None:
         with columns[-1]:
-            _select(TURNS, "Compared turns", list(_TURNS), view.turns, {})
-
-
-def _select(name: str, label: str, options: Sequence[str], chosen: str, pair: Mapping[str, str]) -> None:
-    """Draw one choice; what is shown decides, also when it is not what was asked for."""
-
-    def label_of(option: str) -> str:
-        return _TURNS[option] if name == TURNS else option
-
-    key = f"cohorts_{name}"
-    linked_select(label, options, chosen, key=key, label_of=label_of, rewrite=_rewrite_link, name=name, pair=pair)
+            parameter_select(TURNS, "Compared turns", list(_TURNS), view.turns, _TURNS.__getitem__)
 
 
 def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
+    """Let the link name the pair; a cohort that is chosen in both places changes places with the other."""
     changed = {**pair, name: st.session_state[f"cohorts_{name}"]}
-    if pair and changed[CONTROL] == changed[CANDIDATE]:
+    if changed[CONTROL] == changed[CANDIDATE]:
         changed = {CONTROL: pair[CANDIDATE], CANDIDATE: pair[CONTROL]}
     st.query_params.update(changed)
 

@@ -13,7 +13,7 @@ from dashboard.components import figures, frame
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import SYMBOLS, Html, State, chip, escape, hint, section
 from dashboard.components.objectives import ObjectiveStatus, statuses, statuses_of
-from dashboard.components.selectors import linked_select
+from dashboard.components.selectors import parameter_select
 from dashboard.descriptions import Clock
 from dashboard.links import Choice
 from dashboard.source import Source
@@ -27,7 +27,6 @@ from telemetry.store.questions.pages import PageAnswer
 from telemetry.store.questions.timelines import STATISTIC
 from telemetry.store.questions.verdicts import judged_turns, measured_s
 
-_STAGE_KEY: Final = "now_stage"
 STAGE: Final = "stage"  # in the link: the metric that is drawn over time
 DRAWN: Final = (
     *("voice_to_voice", "endpointing", "asr_final_latency", "llm_first_token_latency", "llm_ttft"),
@@ -126,7 +125,7 @@ def _over_time(view: NowView, clock: Clock) -> None:
     title, selector = st.columns([2.2, 1], vertical_alignment="center")
     with selector:
         label_of = {each: DEFINITIONS[each].label for each in DRAWN}.__getitem__
-        linked_select("Stage", DRAWN, metric, key=_STAGE_KEY, label_of=label_of, rewrite=_rewrite_stage)
+        parameter_select(STAGE, "Stage", DRAWN, metric, label_of)
     points = [] if found is None else [point for line in found.lines for point in line.points]
     heading = f"{name} over time"
     if found is None or all(point.value is None for point in points):
@@ -147,10 +146,6 @@ def _over_time(view: NowView, clock: Clock) -> None:
     draw(latency_lines(found, name, clock, objective_ms=objective_ms, missed_ns=missed_ns))
     if found.load:
         draw(load_strip(found, clock))
-
-
-def _rewrite_stage() -> None:
-    st.query_params[STAGE] = st.session_state[_STAGE_KEY]
 
 
 PAGE: Final = frame.run_page("Now", ask, _figures, limit_html)

@@ -10,7 +10,7 @@ from dashboard.charts import budget_days, draw
 from dashboard.components import frame, objectives
 from dashboard.components.frame import DashboardPage, PageContext, start_a_run, why_no_turn
 from dashboard.components.markup import Html, empty, escape, fact, fact_line, note
-from dashboard.components.selectors import SelectorRow, run_selector, value_selector
+from dashboard.components.selectors import SelectorRow, parameter_select, run_selector, value_selector
 from dashboard.components.trust import turns_trust
 from dashboard.descriptions import day_and_time
 from dashboard.links import Choice
@@ -18,6 +18,7 @@ from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage
 
+OBJECTIVE: Final = "objective"
 EVERY_RUN: Final = "every run of this store"
 # What narrows the turns besides the run.
 _NARROWING: Final = ("cohort", "length", "noise", "route")
@@ -54,10 +55,11 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
     st.html(objectives.budgets_table(answer.budgets, _CAPTION, claims_nothing=answer.claims_nothing))
     known = {each.name: each for each in answer.budgets if each.is_met is not None}
     if known:
-        name = st.selectbox(
-            "Error budget over 28 days", list(known), format_func=lambda each: known[each].title, key="objective"
-        )
-        draw(budget_days(known.get(name) or next(iter(known.values()))))
+        wanted = context.link.get(OBJECTIVE, "")
+        chosen = wanted if wanted in known else next(iter(known))
+        label_of = {name: each.title for name, each in known.items()}.__getitem__
+        parameter_select(OBJECTIVE, "Error budget over 28 days", list(known), chosen, label_of)
+        draw(budget_days(known[chosen]))
 
 
 def _nothing(view: ObjectivesPage, context: PageContext) -> Html:

@@ -14,7 +14,7 @@ from dashboard import charts, descriptions, source
 from dashboard.components import frame, several_runs, trust
 from dashboard.components.frame import READING, DashboardPage, PageContext, no_runs_yet, viewer_zone
 from dashboard.components.markup import Html, empty, escape, hint, link_to, note, section
-from dashboard.components.selectors import Selector, SelectorRow
+from dashboard.components.selectors import Selector, SelectorRow, parameter_select
 from dashboard.links import TIME_LABELS, RunsChoice, values_of
 from dashboard.source import given_objectives, objectives_in_force
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
@@ -26,7 +26,9 @@ from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry, RunTrends, narrowed, run_trends
 
 TICKED: Final = "ticked"
-MARGINS_MS: Final = (20, 50, 100, 200, 500)
+BASELINE: Final = "baseline"
+MARGIN: Final = "margin"
+MARGINS_MS: Final = ("20", "50", "100", "200", "500")
 MOST_TICKED: Final = 6
 _BY_KEYBOARD: Final = "By keyboard: the arrow keys go to a run, Shift with the space bar ticks it."
 _ALT: Final = "The runs: when they began, their state, turns, percentiles of voice to voice, note and verdict"
@@ -204,14 +206,15 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
     st.html(section("Compared"))
     left, right, _ = st.columns([2, 1, 2])
     titles = {each.reference: each.title for each in ticked}
+    wanted = st.query_params.get(BASELINE, "")
+    reference = wanted if wanted in titles else ticked[0].reference
     with left:
-        reference = st.selectbox("baseline", list(titles), format_func=lambda each: titles[each], key="baseline")
+        parameter_select(BASELINE, "baseline", list(titles), reference, titles.__getitem__)
+    wanted = st.query_params.get(MARGIN, "")
+    margin_ms = int(wanted) if wanted in MARGINS_MS else round(in_milliseconds(DEFAULT_MARGIN_NS))
     with right:
-        default = MARGINS_MS.index(round(in_milliseconds(DEFAULT_MARGIN_NS)))
-        margin_ms = st.selectbox(
-            "margin on the p95", MARGINS_MS, default, format_func=lambda each: f"{each} ms", key="margin"
-        )
-    baseline = next((each for each in ticked if each.reference == reference), ticked[0])
+        parameter_select(MARGIN, "margin on the p95", MARGINS_MS, str(margin_ms), "{} ms".format)
+    baseline = next(each for each in ticked if each.reference == reference)
     margin = RegressionMargin(margin_ms * formatting.NS_PER_MS)
     try:
         with st.spinner(READING):

@@ -19,6 +19,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import NEWEST, PageQuestion
 from telemetry.store.questions.turns import MOST_PAGED, ORDERS
 from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter
+from tests.unit.dashboard.opened_pages import opened, pictures
 
 STATES = ", ".join(get_args(EntryState))
 NOW_NS = 2_000_000_000 * NS_PER_S
@@ -81,6 +82,7 @@ def test_a_link_of_any_names_gives_the_choice_back(choice: Choice) -> None:
 
 def test_pages_share_the_cohort_and_no_other_parameter() -> None:
     others = {"trace", "turn", "view", "objective", "control", "candidate", "turns", "ticked", "stage"}
+    others |= {"baseline", "margin"}
     every = [name for choice in CHOICES for name in (each.name for each in fields(choice))]  # pyright: ignore[reportArgumentType]
     assert sorted(name for name in set(every) if every.count(name) > 1) == ["cohort"]
     assert not others & set(every)
@@ -193,3 +195,15 @@ def test_the_looks_that_a_link_means(link: dict[str, str], of_chart: list[float]
     assert found.newest == progress().newest, "what the newest look says stands"
     assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.funnel.points] == of_chart
     assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.changes] == of_history
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("full")
+def test_the_objective_whose_budget_is_drawn_is_in_the_link() -> None:
+    app = opened("objectives")
+    first = pictures(app)
+    app.selectbox(key="choice_objective").select_index(1).run()
+    assert not app.exception
+    second = pictures(app)
+    assert second != first
+    assert pictures(opened("objectives", objective=app.query_params["objective"])) == second

@@ -144,9 +144,10 @@ def test_each_ticked_run_is_compared_with_the_oldest(root: Path, shows: pytest.M
     app = page_of(shows, root, ticked=(reference(root, "slow"), reference(root, "base")))
     says(html_of(app), "✕ regression Voice to voice p95 of slow is", "paired by utterance: 40 were heard by both runs")
     assert sum(alt.startswith(FOREST) for alt in pictures(app)) == 1
-    app.selectbox(key="margin").select(500).run()
+    app.selectbox(key="choice_margin").select("500").run()
     assert not app.exception
     says(html_of(app), "within the margin")
+    assert app.query_params["margin"] == "500", "the link keeps it"
     app = page_of(shows, root, ticked=tuple(reference(root, name) for name in ("mixed", "slow", "base")))
     heads = re.findall(r'vp-compared"><h3>(.*?)</h3>', html_of(app))
     labels = [each.label for each in app.expander if each.label.startswith("All figures:")]
