@@ -200,6 +200,14 @@ def test_the_verdict_of_a_rollout_is_first_and_other_turns_are_chosen_by_a_click
     expect(page.locator(".vp-verdict")).to_contain_text("roll back")
 
 
+def test_a_choice_of_compared_turns_is_in_the_link_of_a_chosen_run(viewer: Viewer, full: Dashboard) -> None:
+    page = viewer.opens(f"{full.url}/cohorts?run=run-1")
+    choose(page.get_by_label(re.compile("Compared turns")), "of the rollout's verdict")
+    expect(page).to_have_url(re.compile("run=run-1&turns=verdict"))
+    page.reload()
+    expect(page.get_by_label(re.compile("Compared turns"))).to_have_value("of the rollout's verdict")
+
+
 @pytest.mark.nightly
 def test_a_search_is_in_the_link_and_survives_a_reload(viewer: Viewer, full: Dashboard) -> None:
     page = viewer.opens(f"{full.url}/turns?run=run-few")
