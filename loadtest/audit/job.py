@@ -23,6 +23,7 @@ from loadtest.run.job import run
 from loadtest.run.json_file import write_json
 from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
+from loadtest.scenario.behavior import parse_think
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 from telemetry.store.database import read_only
@@ -145,7 +146,7 @@ def _run_request(request: AuditRequest, corpus: Path) -> RunRequest:
     settings = SwarmSettings(
         host="ws://127.0.0.1:1/v1/realtime",
         corpus=str(corpus),
-        think=0.1,
+        think=parse_think(0.1),
         endpointing=Duration.parse("200ms"),
         scenario_name="audit",
     )

@@ -40,6 +40,7 @@ from loadtest.run.job import run
 from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_PROCESSES, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
+from loadtest.scenario.behavior import parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.cores import most_processes, usable_cores
 from loadtest.swarm.priority import ask_for_priority
@@ -312,7 +313,7 @@ def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, 
             corpus=str(request.out / "corpus"),
             turns=turns,
             calls=callers,
-            think=THINK_S,
+            think=parse_think(THINK_S),
             reply_timeout=REPLY_TIMEOUT,
             scenario_name="calibration",
             run_id=run_id,

@@ -30,6 +30,7 @@ from loadtest.run.job import settings_of_run, start_swarm
 from loadtest.run.json_file import write_json
 from loadtest.run.request import RunRequest, check, check_without_corpus
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
+from loadtest.scenario.behavior import parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.durations import Duration
@@ -257,7 +258,7 @@ def _start_callers(request: RolloutDemoRequest, target: str, sidecar_url: str) -
         host=target,
         corpus=str(request.out / "corpus"),
         turns=2,
-        think=0.1,
+        think=parse_think(0.1),
         endpointing=ENDPOINTING,
         scenario_name="demo-rollout",
     )

@@ -1,4 +1,4 @@
-"""Callers' behavior as people write it: distributions, shares and points of a reply. Pure.
+"""Callers' behavior: its settings, as people write them and as the planner draws from them. Pure.
 
 A duration stands for a distribution too: `think = "1s"` is uniform between half and one and a half seconds,
 `patience = "2s"` is lognormal around a median of two. A bare number is a duration in seconds.
@@ -7,21 +7,27 @@ A duration stands for a distribution too: `think = "1s"` is uniform between half
 import math
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Annotated, Any, Final, cast
+
+from pydantic import Field
 
 from loadtest.conversation.plan import SECOND_NS, ReplyPoint
 from loadtest.distributions import HELP, Delay, parse_delay
 from loadtest.errors import UsageError
+from loadtest.scenario import fields
+from loadtest.scenario.fields import AS_TEXT, LONGEST_WAIT, Meaning, Option, TomlTable, duration_up_to, read_as
 from telemetry.model.durations import Duration, DurationError
+from telemetry.model.file_faults import Path
 
 # Patience is lognormal around its median; this sigma puts one caller in ten below 0.53 and above 1.9 medians.
 PATIENCE_SIGMA: Final = 0.5
 LONGEST_S: Final = 3600
 POINT_HELP: Final = "1.2s after its first sound, uniform:300ms:2s, 40% of its way, or random"
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-Read = TypeVar("Read")
+_FORMS: Final = "a distribution such as lognormal:3s:0.5"
+Wait = Annotated[Duration, duration_up_to(LONGEST_WAIT), AS_TEXT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,53 +43,29 @@ class PointDraw:
             return ReplyPoint(after_ns=self.delay.draw_ns(source))
         return ReplyPoint(share=source.uniform(*self.shares))
 
+    def __str__(self) -> str:
+        if self.delay is not None:
+            return str(self.delay)
+        return "random" if self.shares == (0.0, 1.0) else f"{100 * self.shares[0]:.12g}%"
+
 
 INTO_REPLY: Final = PointDraw(Delay("uniform", 0.3 * SECOND_NS, 2.0 * SECOND_NS))
 SILENCE: Final = Delay("constant", 5.0 * SECOND_NS)
 
 
-@dataclass(frozen=True, slots=True)
-class BargeIn:
-    """A share of the turns that do not wait for the reply before them to end."""
-
-    share: float
-    after: PointDraw = INTO_REPLY
-
-
-@dataclass(frozen=True, slots=True)
-class CallerBehavior:
-    """The distributions that the planner draws from. Shares are of turns; `talk_over` of those that nobody
-    interrupts."""
-
-    turns: int = 4
-    think: Delay = Delay("uniform", 0.5 * SECOND_NS, 1.5 * SECOND_NS)  # noqa: RUF009 - immutable
-    patience: Delay | None = None
-    barge_ins: tuple[BargeIn, ...] = ()
-    talk_over: float = 0.0
-    silence: float = 0.0
-    silence_for: Delay = SILENCE
-    conversations: bool = False
-    call_pause: Delay | None = None  # between two calls of a caller; None: it calls again at once
-
-
 def parse_think(value: float | str) -> Delay:
-    """The pause before a turn: seconds stand for their mean. Raises UsageError."""
+    """The pause before a turn, or between two calls: seconds stand for their mean. Raises UsageError."""
     seconds = _seconds(value, zero=True)
     if seconds is None:
         return parse_delay(str(value))
-    return Delay("uniform", 0.5 * seconds * SECOND_NS, 1.5 * seconds * SECOND_NS)
-
-
-def parse_call_pause(value: float | str) -> Delay:
-    """The pause between two calls of a caller: seconds stand for its mean. Raises UsageError."""
-    return parse_think(value)
+    return Delay("uniform", round(0.5 * seconds * SECOND_NS), round(1.5 * seconds * SECOND_NS))
 
 
 def parse_patience(value: float | str) -> Delay:
     """Return how long callers bear silence: seconds stand for the median. Raises UsageError."""
     seconds = _seconds(value, zero=False)
     if seconds is not None:
-        return Delay("lognormal", seconds * SECOND_NS, PATIENCE_SIGMA)
+        return Delay("lognormal", round(seconds * SECOND_NS), PATIENCE_SIGMA)
     drawn = parse_delay(str(value))
     if drawn.kind == "none":
         raise UsageError("'none' is not supported for patience: leave it out for callers who never hang up")
@@ -110,22 +92,6 @@ def parse_point(text: str) -> PointDraw:
         raise UsageError(f"'{text}' is not a point of a reply: write, for example, {POINT_HELP}") from None
 
 
-def share_faults(flag: str, value: float) -> list[str]:
-    """Return what is wrong with a share of turns, if anything."""
-    if math.isfinite(value) and 0 <= value <= 1:
-        return []
-    return [f"{flag} {value:g} is out of range: give a share of the turns, from 0 to 1"]
-
-
-def parse_faults(flag: str, read: Callable[[], Read]) -> list[str]:
-    """Return what is wrong with a text, if anything, beginning with its flag."""
-    try:
-        read()
-    except UsageError as error:
-        return [f"{flag} {error}"]
-    return []
-
-
 def _seconds(value: float | str, *, zero: bool) -> float | None:
     """A duration in seconds, None for a text that is not one. Raises UsageError for one that cannot be used."""
     try:
@@ -142,3 +108,85 @@ def _seconds(value: float | str, *, zero: bool) -> float | None:
         f"{value} is out of range: give a duration such as 2s, {least} and at most {Duration.of_s(LONGEST_S)}, "
         f"or a distribution such as {HELP}"
     )
+
+
+Point = Annotated[PointDraw, read_as(PointDraw, parse_point), AS_TEXT]
+
+
+class CallersSection(TomlTable):
+    """How callers behave. Shares are of turns; `talk_over` is of those that nobody interrupts."""
+
+    turns: Annotated[int, Option("turns of a call", declared="turns_per_call")] = fields.whole(4, 1, 1000)
+    think: Annotated[
+        Delay,
+        fields.seconds_or_distribution(parse_think),
+        AS_TEXT,
+        Option(f"pause before a turn: its mean, e.g. 2s, or {_FORMS}", declared="think"),
+    ] = fields.duration("1s")
+    call_pause: Annotated[
+        Delay | None,
+        fields.seconds_or_distribution(parse_think),
+        AS_TEXT,
+        Option(
+            f"pause of a caller between two calls: its mean, e.g. 2s, or {_FORMS} (default: none)",
+            declared="call_pause",
+        ),
+    ] = fields.duration()
+    patience: Annotated[
+        Delay | None,
+        fields.seconds_or_distribution(parse_patience),
+        AS_TEXT,
+        Option(f"silence after which a caller hangs up: its median, e.g. 5s, or {_FORMS}", declared="patience"),
+    ] = fields.duration()
+    reply_timeout: Annotated[
+        Wait, Option("how long to wait for a reply to begin, and between two parts of it, e.g. 8s")
+    ] = fields.duration("10s")
+    reply_silence: Annotated[
+        Wait, Option("silence after which a reply has ended, where the wire does not say when it does")
+    ] = fields.duration("1s")
+    longest_reply: Annotated[Wait, Option("how long a reply may go on before the caller hangs up, e.g. 1m")] = (
+        fields.duration("2m")
+    )
+    manual_turns: Annotated[bool, Option("the caller says when it has finished (no detector of the endpoint)")] = (
+        fields.flag(False)
+    )
+    talk_over: Annotated[
+        float, Option("share of replies into which a short sign of attention is said", declared="talk_over_share")
+    ] = fields.number(0.0, 0, 1)
+    silence: Annotated[float, Option("share of turns in which the caller says nothing", declared="silence_share")] = (
+        fields.number(0.0, 0, 1)
+    )
+    conversations: Annotated[
+        bool, Option("replay the dialogues of the corpus, in their order", declared="conversations")
+    ] = fields.flag(False)
+
+
+class BargeIn(TomlTable):
+    """Turns that do not wait for the reply before them to end."""
+
+    share: Annotated[float, Meaning("share of turns that interrupt in this way")] = fields.number(..., 0, 1)
+    after: Annotated[Point, Meaning("when they interrupt, like the flag --barge-in-after")] = Field(
+        default=INTO_REPLY, title="text"
+    )
+
+
+class CallerBehavior(CallersSection):
+    """All that the planner draws from, and the table `callers` of a scenario file."""
+
+    silence_for: Annotated[
+        Delay,
+        read_as(Delay, parse_delay),
+        AS_TEXT,
+        Meaning("how long a caller stays silent in a silent turn, as a distribution"),
+    ] = Field(default=SILENCE, title="text", description="text in quotes is expected")
+    barge_in: list[BargeIn] = fields.tables("callers.barge_in")
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """Interruptions exclude one another."""
+        del faulty
+        entries = table.get("barge_in")
+        tables = cast("list[Any]", entries) if isinstance(entries, list) else []
+        shares: list[Any] = [cast("dict[str, Any]", each).get("share") for each in tables if isinstance(each, dict)]
+        if sum(share for share in shares if fields.is_number(share) and 0 <= share <= 1) > 1 + 1e-9:
+            yield ("barge_in",), "the shares add up to more than 1; lower them"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from corpora.annotation.exact_end import FADE_S
 from corpora.manifest.library import Corpus
+from loadtest.distributions import Delay
 from loadtest.protocols.address import public_target
 from loadtest.scenario.options import OPTIONS
 from loadtest.scenario.sections import CitationSection
@@ -67,19 +68,15 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
 
 
 def _values(settings: SwarmSettings) -> dict[str, Any]:
-    """The values that are declared as they are, by the names that their fields give; None where one asks for nothing.
-
-    Pauses and patience are declared as the distributions that they stand for.
-    """
-    behavior = settings.behavior
-    drawn = {"think": behavior.think, "call_pause": behavior.call_pause, "patience": behavior.patience}
-    found: dict[str, Any] = {name: None if each is None else str(each) for name, each in drawn.items()}
-    found |= {name: getattr(settings, name) for name in CitationSection.model_fields}
+    """The values by the names that their fields give, plain or as text; None where one asks for nothing."""
+    found: dict[str, Any] = {name: getattr(settings, name) for name in CitationSection.model_fields}
     for option in OPTIONS:
         value = getattr(settings, option.name)
+        if isinstance(value, Delay):
+            value = str(value)
         if option.declared:
             found[option.declared] = None if isinstance(value, bool | float) and not value else value
-    return {**found, "barge_in_share": sum(each.share for each in behavior.barge_ins) or None}
+    return {**found, "barge_in_share": sum(each.share for each in settings.behavior.barge_in) or None}
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:

@@ -103,9 +103,10 @@ def choice(default: Any, names: Collection[str]) -> Any:
 
 
 def duration(default: Any = None, alias: str | None = None) -> Any:
-    """A length of time."""
+    """A length of time; the default as a text."""
     return Field(
         default=default,
+        validate_default=default is not ... and default is not None,
         alias=alias,
         title=DURATION,
         description='a text in quotes such as "500ms" or "2m", or a number of seconds, is expected',
@@ -145,30 +146,25 @@ def read_by(read: Callable[[Any], Any], accepts: Any = str) -> PlainValidator:
     return PlainValidator(optional, json_schema_input_type=accepts)
 
 
-def checked_text(parse: Callable[[str], object]) -> PlainValidator:
-    """Check a text by its parser, and keep it as it was written."""
-
-    def read(value: object) -> str:
-        parse(_text(value))
-        return str(value)
-
-    return read_by(read)
+def read_as(made: type[Made], parse: Callable[[str], Made]) -> PlainValidator:
+    """Read a text by its parser; what was made of one is kept."""
+    return read_by(lambda value: value if isinstance(value, made) else parse(_text(value)))
 
 
 def seconds_or_distribution(parse: Callable[[float | str], Delay]) -> PlainValidator:
-    """Check a number of seconds or a text: a duration, or a distribution. It is kept as it was written."""
+    """Read a number of seconds or a text: a duration, or a distribution."""
 
-    def read(value: object) -> object:
-        if isinstance(value, str) and (":" in value or value.strip() == "none"):
-            parse(value)
+    def read(value: object) -> Delay:
+        if isinstance(value, Delay):
             return value
+        if isinstance(value, str) and (":" in value or value.strip() == "none"):
+            return parse(value)
         try:
             seconds = Duration.of_value(value).seconds
         except DurationError:
             forms = f"{HELP}, or as a distribution such as lognormal:3s:0.5"
             raise refused(f"{shown(value)} is not a duration: write it as {forms}") from None
-        parse(seconds)
-        return value
+        return parse(seconds)
 
     return read_by(read, accepts=str | float)
 

@@ -13,14 +13,13 @@ from typing import Annotated, Any, Final, cast
 from pydantic import Field
 
 from corpora.manifest.errors import CorpusError
-from loadtest.distributions import parse_delay
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.scenario import fields
-from loadtest.scenario.behavior import parse_point
+from loadtest.scenario.behavior import CallerBehavior
 from loadtest.scenario.fields import LARGEST_WEIGHT, Meaning, Option, TomlTable
 from loadtest.scenario.phases import Phase, PhaseTable, read_phases, rules_between
-from loadtest.scenario.sections import LENGTHS, CallersSection, KeepSection, RunSection, SpeechSection
+from loadtest.scenario.sections import LENGTHS, KeepSection, RunSection, SpeechSection
 from loadtest.toml_text import parse_toml
 from telemetry.model.file_faults import Path, shown
 from telemetry.model.foreign_text import one_line
@@ -30,36 +29,6 @@ PARTS: Final = ("noise", "snr", "room", "channel")
 _LONGEST_SENTENCE_CHARS: Final = 300
 _NAME: Final = "name"  # of the protocol; every other key of the table is a setting of it
 _Weight = Annotated[float, Field(ge=0, le=LARGEST_WEIGHT)]
-
-
-class BargeInTable(TomlTable):
-    """Kinds of interruption, each a table."""
-
-    share: Annotated[float, Meaning("share of turns that interrupt in this way")] = fields.number(..., 0, 1)
-    after: Annotated[
-        str | None, fields.checked_text(parse_point), Meaning("when they interrupt, like the flag --barge-in-after")
-    ] = fields.text()
-
-
-class CallersTable(CallersSection):
-    """How callers behave."""
-
-    silence_for: Annotated[
-        str | None,
-        fields.checked_text(parse_delay),
-        Meaning("how long a caller stays silent in a silent turn, as a distribution"),
-    ] = fields.text()
-    barge_ins: list[BargeInTable] = fields.tables("callers.barge_in")
-
-    @classmethod
-    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """Interruptions exclude one another."""
-        del faulty
-        entries = table.get("barge_in")
-        tables = cast("list[Any]", entries) if isinstance(entries, list) else []
-        shares: list[Any] = [cast("dict[str, Any]", each).get("share") for each in tables if isinstance(each, dict)]
-        if sum(share for share in shares if fields.is_number(share) and 0 <= share <= 1) > 1 + 1e-9:
-            yield ("barge_in",), "the shares add up to more than 1; lower them"
 
 
 class ProfileTable(TomlTable):
@@ -164,7 +133,7 @@ class Scenario(RunSection):
         dict[str, Any],
         Meaning("`name`, the protocol to speak, and its settings by their names; --protocol-option wins over them"),
     ] = Field(default={}, alias="protocol", title="table", description="write it as a table, under [protocol]")
-    callers: CallersTable = Field(default_factory=CallersTable, title="table")
+    callers: CallerBehavior = Field(default_factory=CallerBehavior, title="table")
     speech: SpeechTable = Field(default_factory=SpeechTable, title="table")
     keep: Annotated[KeepSection, Meaning("what is kept of calls beside the store")] = Field(
         default_factory=KeepSection, title="table"

@@ -23,8 +23,6 @@ def _option(name: str, field: FieldInfo, option: Option) -> Option:
     default: Any = None if option.guessed else field.default
     if repeatable:
         default = list(field.default)
-    elif kind is Duration and default is not None:
-        default = str(default)
     return replace(option, name=name, kind=kind, repeatable=repeatable, default=default)
 
 

@@ -1,7 +1,8 @@
 """Every setting of a load test, stated once: its type, limits, default, flag, help and key in a scenario file.
 
-A section is a pydantic model. `settings.SwarmSettings` joins them all; `file.Scenario` takes those that a file may
-hold, with what only a file can say; `options` makes the flags, for Locust's command line and for ours.
+A section is a pydantic model; that of the callers is in `behavior`. `settings.SwarmSettings` joins them all;
+`file.Scenario` takes those that a file may hold, with what only a file can say; `options` makes the flags, for Locust's
+command line and for ours.
 """
 
 from typing import Annotated, Final, get_args
@@ -15,18 +16,16 @@ from loadtest.conversation.plan import SECOND_NS
 from loadtest.protocols import registry
 from loadtest.protocols.transports.masked_frames import MASKS
 from loadtest.scenario import fields
-from loadtest.scenario.behavior import POINT_HELP, parse_call_pause, parse_patience, parse_point, parse_think
+from loadtest.scenario.behavior import POINT_HELP, Point
 from loadtest.scenario.fields import (
     ANY_DURATION,
     AS_TEXT,
     LINE,
-    LONGEST_WAIT,
     TEXT,
     Option,
     TomlTable,
     duration_up_to,
     one_of,
-    seconds_or_distribution,
 )
 from loadtest.scenario.phases import MAX_RATE_PER_S, MAX_USERS, Arrival
 from telemetry.model.durations import Duration
@@ -37,11 +36,9 @@ LARGEST: Final = 2**63 - 1
 CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
 ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 LONGEST_KEPT: Final = Duration(3650 * 86_400 * SECOND_NS)
-_FORMS: Final = "a distribution such as lognormal:3s:0.5"
 
 OptionalText = Annotated[str | None, TEXT]
 OptionalLine = Annotated[str | None, LINE]
-Wait = Annotated[Duration, duration_up_to(LONGEST_WAIT), AS_TEXT]
 
 
 class RunSection(TomlTable):
@@ -188,57 +185,13 @@ class LineSection(TomlTable):
     ] = fields.text()
 
 
-class CallersSection(TomlTable):
-    """How callers behave."""
-
-    turns: Annotated[int, Option("turns of a call", declared="turns_per_call")] = fields.whole(4, 1, 1000)
-    think: Annotated[
-        float | str,
-        seconds_or_distribution(parse_think),
-        Option(f"pause before a turn: its mean, e.g. 2s, or {_FORMS}"),
-    ] = fields.duration("1s")
-    call_pause: Annotated[
-        float | str | None,
-        seconds_or_distribution(parse_call_pause),
-        Option(f"pause of a caller between two calls: its mean, e.g. 2s, or {_FORMS} (default: none)"),
-    ] = fields.duration()
-    patience: Annotated[
-        float | str | None,
-        seconds_or_distribution(parse_patience),
-        Option(f"silence after which a caller hangs up: its median, e.g. 5s, or {_FORMS}"),
-    ] = fields.duration()
-    reply_timeout: Annotated[
-        Wait, Option("how long to wait for a reply to begin, and between two parts of it, e.g. 8s")
-    ] = fields.duration(Duration(10 * SECOND_NS))
-    reply_silence: Annotated[
-        Wait, Option("silence after which a reply has ended, where the wire does not say when it does")
-    ] = fields.duration(Duration(SECOND_NS))
-    longest_reply: Annotated[Wait, Option("how long a reply may go on before the caller hangs up, e.g. 1m")] = (
-        fields.duration(Duration(120 * SECOND_NS))
-    )
-    manual_turns: Annotated[bool, Option("the caller says when it has finished (no detector of the endpoint)")] = (
-        fields.flag(False)
-    )
-    talk_over: Annotated[
-        float, Option("share of replies into which a short sign of attention is said", declared="talk_over_share")
-    ] = fields.number(0.0, 0, 1)
-    silence: Annotated[float, Option("share of turns in which the caller says nothing", declared="silence_share")] = (
-        fields.number(0.0, 0, 1)
-    )
-    conversations: Annotated[
-        bool, Option("replay the dialogues of the corpus, in their order", declared="conversations")
-    ] = fields.flag(False)
-
-
 class InterruptionSection(TomlTable):
     """Interruptions of one kind, in place of all those of a scenario file."""
 
     barge_in: Annotated[float | None, Option("share of turns that interrupt the reply before them, 0 to 1")] = (
         fields.number(None, 0, 1)
     )
-    barge_in_after: Annotated[str | None, fields.checked_text(parse_point), Option(f"where they do: {POINT_HELP}")] = (
-        fields.text()
-    )
+    barge_in_after: Annotated[Point | None, Option(f"where they do: {POINT_HELP}")] = fields.text()
 
 
 class KeepSection(TomlTable):
@@ -264,7 +217,7 @@ class KeepSection(TomlTable):
         duration_up_to(LONGEST_KEPT),
         AS_TEXT,
         Option("how long audio and texts of calls are kept, e.g. 12h or 7d", "output", "run"),
-    ] = fields.duration(Duration(7 * 86_400 * SECOND_NS), alias="time")
+    ] = fields.duration("7d", alias="time")
 
 
 class OutputSection(TomlTable):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from pydantic import ConfigDict, Field, field_serializer
 
 from corpora.manifest.errors import CorpusError
-from loadtest.distributions import parse_delay
 from loadtest.engine.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
@@ -25,22 +24,12 @@ from loadtest.scenario.access import (
     secrets_of_url,
 )
 from loadtest.scenario.arrivals import unending
-from loadtest.scenario.behavior import (
-    INTO_REPLY,
-    SILENCE,
-    BargeIn,
-    CallerBehavior,
-    parse_call_pause,
-    parse_patience,
-    parse_point,
-    parse_think,
-)
+from loadtest.scenario.behavior import INTO_REPLY, BargeIn, CallerBehavior, CallersSection
 from loadtest.scenario.file import PARTS, Scenario, without_overruled
 from loadtest.scenario.phases import Arrival, Phase
 from loadtest.scenario.redactor import SecretRedactor
 from loadtest.scenario.sections import (
     CLOSED,
-    CallersSection,
     CitationSection,
     InterruptionSection,
     KeepSection,
@@ -95,22 +84,10 @@ class SwarmSettings(
     @property
     def behavior(self) -> CallerBehavior:
         """What callers do, as the planner draws it."""
-        callers = self.scenario.callers
-        given = [(each.share, each.after) for each in callers.barge_ins]
+        given: dict[str, Any] = {name: getattr(self, name) for name in CallersSection.model_fields}
         if self.barge_in is not None:
-            given = [(self.barge_in, self.barge_in_after)]
-        barge_ins = (BargeIn(share, INTO_REPLY if after is None else parse_point(after)) for share, after in given)
-        return CallerBehavior(
-            turns=self.turns,
-            think=parse_think(self.think),
-            patience=None if self.patience is None else parse_patience(self.patience),
-            barge_ins=tuple(barge_ins),
-            talk_over=self.talk_over,
-            silence=self.silence,
-            silence_for=SILENCE if callers.silence_for is None else parse_delay(callers.silence_for),
-            conversations=self.conversations,
-            call_pause=None if self.call_pause is None else parse_call_pause(self.call_pause),
-        )
+            given["barge_in"] = [BargeIn(share=self.barge_in, after=self.barge_in_after or INTO_REPLY)]
+        return self.scenario.callers.model_copy(update=given)
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -70,4 +70,4 @@ def _scenario_defaults(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _as_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as options hold them: plain values, which travel to workers."""
-    return {name: str(value) if isinstance(value, Duration) else value for name, value in settings.items()}
+    return {name: value if isinstance(value, str | int | float) else str(value) for name, value in settings.items()}

@@ -159,7 +159,7 @@ class CallPlanner:
     def _barge_in(self, call: int, position: int) -> ReplyPoint | None:
         source = self._source(call, position, "barge-in")
         drawn = source.random()
-        for barge_in in self._behavior.barge_ins:
+        for barge_in in self._behavior.barge_in:
             if drawn < barge_in.share:
                 return barge_in.after.draw(source)
             drawn -= barge_in.share

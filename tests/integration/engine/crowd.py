@@ -15,6 +15,7 @@ import gevent  # isort: skip
 import psutil
 
 from loadtest.conversation.plan import SECOND_NS
+from loadtest.scenario.behavior import parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import Worker
 from telemetry.model.durations import Duration
@@ -28,7 +29,14 @@ def crowd(url: str, count: int, corpus: str) -> dict[str, float]:
     process = psutil.Process()
     # Nobody answers: they speak, and wait until this process has been looked at.
     worker = Worker(
-        SwarmSettings(host=url, corpus=corpus, turns=20, think=1.0, manual_turns=True, reply_timeout=Duration.of_s(600))
+        SwarmSettings(
+            host=url,
+            corpus=corpus,
+            turns=20,
+            think=parse_think(1.0),
+            manual_turns=True,
+            reply_timeout=Duration.of_s(600),
+        )
     )
     patient = replace(worker._planner._limits, connect_ns=60 * SECOND_NS, ready_ns=60 * SECOND_NS)
     worker._planner._limits = patient

@@ -20,7 +20,7 @@ from tests.integration.runs.provoking import TRIES
 
 MS = 1_000_000
 PATIENT = CallerBehavior(turns=3, think=parse_think(0.1))
-INTERRUPTING = CallerBehavior(turns=3, think=PATIENT.think, barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+INTERRUPTING = CallerBehavior(turns=3, think=PATIENT.think, barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))])
 
 
 @pytest.fixture(scope="module")

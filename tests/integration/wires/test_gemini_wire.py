@@ -177,7 +177,9 @@ TOOL = {
 
 @pytest.mark.nightly
 def test_tools_and_interruptions_with_automatic_and_manual_turns(tmp_path: Path) -> None:
-    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+    behavior = CallerBehavior(
+        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
+    )
     with server(tmp_path) as peer:
         calls = [
             gevent.spawn(callers.call)

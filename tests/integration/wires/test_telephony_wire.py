@@ -137,7 +137,9 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
 
 @pytest.mark.nightly
 def test_a_caller_who_interrupts_is_cleared_and_its_marks_are_answered(tmp_path: Path) -> None:
-    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+    behavior = CallerBehavior(
+        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
+    )
     with agent(tmp_path, wire="twilio", delay_ms=100, clear=True, tone_ms=5000) as peer:
         (turns,) = Callers(peer.url, 1, endpointing_ms=None, protocol="twilio", behavior=behavior).call()
     cleared = peer.lines(call_id(0), "clear")

@@ -86,7 +86,9 @@ def test_a_conversation_with_known_delays_and_a_tool(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_caller_who_interrupts_hears_no_more_of_the_reply(tmp_path: Path) -> None:
-    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+    behavior = CallerBehavior(
+        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
+    )
     with agent(tmp_path, reply_ms=1500) as peer:
         (turns,) = peer.callers(1, behavior=behavior).call()
     assert [turn.turn_kind for turn in turns] == ["question", "barge_in"], reasons(turns)

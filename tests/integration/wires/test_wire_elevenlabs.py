@@ -170,7 +170,9 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
 
 @pytest.mark.nightly
 def test_a_caller_who_interrupts_does_not_hear_what_comes_late_of_the_old_answer(tmp_path: Path) -> None:
-    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("300ms")),))
+    behavior = CallerBehavior(
+        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("300ms"))]
+    )
     with agent(tmp_path, 2_500) as peer:
         # Of an agent with the usual events: its replies end by silence.
         run = peer.callers(behavior=behavior, wire_settings={"tools": TOOLS}, token="sk_test", longest_reply_s=20.0)

@@ -52,7 +52,7 @@ def console(port: int, **settings: object) -> Callers:
 
 
 def interrupting(point: str) -> CallerBehavior:
-    return CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point(point)),))
+    return CallerBehavior(turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point(point))])
 
 
 def test_a_conversation_with_an_interruption_every_stage_and_the_agents_own_report(tmp_path: Path) -> None:

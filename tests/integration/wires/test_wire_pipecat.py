@@ -84,7 +84,9 @@ def assert_stages(turn: Turn) -> None:
 @pytest.mark.nightly
 @both
 def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int, protocol: str) -> None:
-    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+    behavior = CallerBehavior(
+        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
+    )
     run = callers(pipecat_port, protocol, 1, behavior=behavior, headers=(("x-reply-words", "14"),))
     (turns,) = run.call()
     assert [turn.turn_kind for turn in turns] == ["question", "barge_in"], reasons(turns)

@@ -82,7 +82,9 @@ def assert_stages(turn: Turn) -> None:
 
 @pytest.mark.nightly
 def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int) -> None:
-    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+    behavior = CallerBehavior(
+        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
+    )
     settings = {"request_data": {"x-reply-words": "14"}}
     run = callers(f"http://127.0.0.1:{pipecat_port}/api/offer", behavior=behavior, wire_settings=settings)
     (turns,) = run.call()

@@ -52,7 +52,7 @@ def test_flags_of_every_kind_fill_the_settings() -> None:
         *("--header", "X-One=ONE", "--header", "X-Two=TWO", "--profile", "noise=pink snr=3", "--max-calls", "12"),
     )
     assert (settings.noise, settings.snr, settings.clips, settings.conversations) == ("babble", 7.5, 9, True)
-    assert (settings.think, settings.rate, settings.max_calls) == ("2", 0.5, 12)
+    assert (settings.think, settings.rate, settings.max_calls) == (parse_think(2), 0.5, 12)
     assert settings.header == ("X-One=ONE", "X-Two=TWO")
     assert settings.speech_profiles == "noise=pink snr=3"
 

@@ -37,7 +37,7 @@ SCRIPTS = (
 EVERYTHING = CallerBehavior(
     turns=4,
     patience=parse_patience(2),
-    barge_ins=(BargeIn(0.3, parse_point("1.2s")), BargeIn(0.2, parse_point("50%"))),
+    barge_in=[BargeIn(share=0.3, after=parse_point("1.2s")), BargeIn(share=0.2, after=parse_point("50%"))],
     talk_over=0.4,
     silence=0.2,
 )
@@ -137,7 +137,7 @@ def test_the_words_and_pauses_are_those_of_callers_who_only_ask_and_wait() -> No
 def test_the_same_seed_plans_the_same_whatever_the_processes_and_their_order(
     seed: int, processes: int, scripted: bool, order: list[int]
 ) -> None:
-    behavior = replace(EVERYTHING, conversations=scripted)
+    behavior = EVERYTHING.model_copy(update={"conversations": scripted})
     alone = _plans(behavior, 12, seed=seed, conversations=SCRIPTS)
     planners = [
         _planner(behavior, seed=seed, share=Share(index, processes), conversations=SCRIPTS)

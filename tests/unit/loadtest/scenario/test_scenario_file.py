@@ -7,6 +7,7 @@ import pytest
 
 from corpora.rendering.profiles.parsing import KEYS
 from loadtest.errors import UsageError
+from loadtest.scenario.behavior import parse_patience, parse_think
 from loadtest.scenario.file import ProfileTable, load_scenario, parse_scenario
 from loadtest.scenario.phases import phase_at
 from loadtest.scenario.settings import SwarmSettings
@@ -57,7 +58,7 @@ def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> N
     )
     settings = SwarmSettings(host=TARGET, turns=2).with_scenario(scenario, {"turns"})
     assert (settings.scenario_name, settings.seed, settings.turns) == ("evening", 7, 2)
-    assert (settings.think, settings.patience, settings.manual_turns) == (0, "1m30s", True)
+    assert (settings.think, settings.patience, settings.manual_turns) == (parse_think(0), parse_patience("1m30s"), True)
     assert settings.longest_reply == Duration.parse("45s")
     assert settings.reply_silence == Duration.parse("700ms")
     assert (settings.noise, settings.snr, settings.length, settings.corpus) == ("babble", 10.0, "short", None)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from loadtest.protocols.address import public_target
-from loadtest.scenario.behavior import BargeIn, parse_point
+from loadtest.scenario.behavior import BargeIn, parse_patience, parse_point
 from loadtest.scenario.file import parse_scenario
 from loadtest.scenario.options import settings_from
 from loadtest.scenario.settings import SwarmSettings
@@ -16,7 +16,7 @@ GOOD = "ws://127.0.0.1:9/v1/realtime"
 
 
 def test_good_settings_have_no_faults() -> None:
-    assert SwarmSettings(host=GOOD, noise="babble", snr=10.0, patience=2.0).faults() == []
+    assert SwarmSettings(host=GOOD, noise="babble", snr=10.0, patience=parse_patience(2)).faults() == []
 
 
 def faults_of(**values: object) -> list[str]:
@@ -100,10 +100,13 @@ def test_behavior_comes_from_flags_and_where_they_are_silent_from_the_scenario()
     assert (str(behavior.think), str(behavior.patience)) == ("constant:2s", "lognormal:3s:0.4")
     assert (behavior.silence, str(behavior.silence_for), behavior.talk_over) == (0.1, "uniform:2s:4s", 0.2)
     assert behavior.conversations
-    assert behavior.barge_ins == (BargeIn(0.2, parse_point("1.2s")), BargeIn(0.1, parse_point("random")))
-    given = SwarmSettings(host=GOOD, barge_in=0.5, barge_in_after="40%", think="0.5")
+    assert behavior.barge_in == [
+        BargeIn(share=0.2, after=parse_point("1.2s")),
+        BargeIn(share=0.1, after=parse_point("random")),
+    ]
+    given = SwarmSettings(host=GOOD).replaced(barge_in=0.5, barge_in_after="40%", think="0.5")
     behavior = given.with_scenario(scenario, {"barge_in", "barge_in_after", "think"}).behavior
-    assert behavior.barge_ins == (BargeIn(0.5, parse_point("40%")),)
+    assert behavior.barge_in == [BargeIn(share=0.5, after=parse_point("40%"))]
     assert str(behavior.think) == "uniform:250ms:750ms"
 
 
@@ -131,7 +134,7 @@ def test_every_fault_of_the_behavior_is_reported() -> None:
     assert len(faults) == 7
     whole = faults_of(turns=1, barge_in=0.5, talk_over=0.1, manual_turns=True)
     assert [fault.split(":")[0] for fault in whole] == ["--barge-in", "--talk-over"]
-    alone = SwarmSettings(host=GOOD, barge_in_after="1s", conversations=True, length="short").faults()
+    alone = SwarmSettings(host=GOOD).replaced(barge_in_after="1s", conversations=True, length="short").faults()
     assert [fault.split(":")[0] for fault in alone] == ["--barge-in-after", "--length"]
 
 
@@ -217,12 +220,12 @@ def test_a_pause_between_calls_is_a_flag_and_a_key_of_the_scenario() -> None:
     asked = SwarmSettings(host=GOOD).with_scenario(scenario, ())
     assert asked.faults() == []
     assert str(asked.behavior.call_pause) == "uniform:1s:3s"
-    assert str(SwarmSettings(host=GOOD, call_pause="2").behavior.call_pause) == "uniform:1s:3s"
+    assert str(SwarmSettings(host=GOOD).replaced(call_pause="2").behavior.call_pause) == "uniform:1s:3s"
     assert SwarmSettings(host=GOOD).behavior.call_pause is None
-    assert SwarmSettings(host=GOOD, call_pause="0").faults() == []
+    assert SwarmSettings(host=GOOD).replaced(call_pause="0").faults() == []
     (fault,) = faults_of(call_pause="a while")
     assert fault.startswith("--call-pause")
-    (fault,) = SwarmSettings(host=GOOD, call_pause="2", arrivals="poisson", rate=1.0).faults()
+    (fault,) = SwarmSettings(host=GOOD).replaced(call_pause="2", arrivals="poisson", rate=1.0).faults()
     assert fault.startswith("--call-pause: not supported")
 
 

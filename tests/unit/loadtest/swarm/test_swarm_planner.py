@@ -6,7 +6,7 @@ import pytest
 
 from corpora.rendering.profiles.profile import Profile
 from loadtest.conversation.plan import CallPlan, Limits
-from loadtest.scenario.behavior import CallerBehavior, parse_call_pause, parse_patience
+from loadtest.scenario.behavior import CallerBehavior, parse_patience, parse_think
 from loadtest.scenario.shares import WHOLE, Share, deal
 from loadtest.speech.preparation import PreparedLine
 from loadtest.swarm.planner import CallPlanner
@@ -137,7 +137,7 @@ def test_each_call_keeps_to_one_line_and_lines_have_their_shares() -> None:
 
 
 def _paused(text: str | None, *, seed: int = 1, share: Share = WHOLE) -> CallPlanner:
-    behavior = CallerBehavior(turns=3, call_pause=None if text is None else parse_call_pause(text))
+    behavior = CallerBehavior(turns=3, call_pause=None if text is None else parse_think(text))
     line = PreparedLine(Profile(), 1.0, tuple(CLIPS), (b"-",))
     return CallPlanner([line], behavior=behavior, limits=Limits(), manual_turns=False, seed=seed, share=share)
 
