@@ -12,7 +12,7 @@ from typing import Final
 
 from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.cache import cache_key
-from loadtest.targets.assistant.interfaces import LlmFailed, Question, TextDelta
+from loadtest.targets.assistant.interfaces import LlmFailed, Question, TextDelta, Vector
 from loadtest.targets.assistant.llm import NOT_UNDERSTOOD, SpeculativeStart, split_tokens
 from loadtest.targets.assistant.questions import normalize, normalize_times
 from loadtest.targets.assistant.turn import ServedVariant, TurnRecord
@@ -68,7 +68,7 @@ class Answering:
             return
         record.model = self._llm.model
         key = cache_key(f"{self._cache_space}{self._llm.model}", question.text, _NORMAL_FORMS[self._config.cache_keys])
-        cached = await self._look_up(key, question, record)
+        cached, vector = await self._look_up(key, question, record)
         if cached is not None:
             record.route = "cache"
             if start is not None:
@@ -93,23 +93,25 @@ class Answering:
         answer = "".join(texts).strip()
         if self._cache is not None and record.fallback is None and answer:
             await self._cache.put(key, f"{self._clock.unix_ns()} {answer}")
-            if self._similar is not None:
-                await self._similar.add(question.text, key)
+            if self._similar is not None and vector is not None:
+                await self._similar.add(question.text, key, vector)
 
-    async def _look_up(self, key: str, question: Question, record: TurnRecord) -> str | None:
+    async def _look_up(self, key: str, question: Question, record: TurnRecord) -> tuple[str | None, Vector | None]:
+        """Return the answer in the cache, and the vector of the question where one was needed to look for it."""
         if self._cache is None:
-            return None
-        found = await self._cache.get(key)
-        similar = None if found is not None or self._similar is None else await self._similar.find(question.text)
-        if similar is not None:
-            found = await self._cache.get(similar)
-            question.add("similar_hits", found is not None)
+            return None, None
+        found, vector = await self._cache.get(key), None
+        if found is None and self._similar is not None:
+            vector = await self._similar.vector(question.text)
+            if vector is not None and (similar := await self._similar.find(question.text, vector)) is not None:
+                found = await self._cache.get(similar)
+                question.add("similar_hits", found is not None)
         written_ns, _, answer = (found or "").partition(" ")
         record.cache_hit, record.cache_tier = written_ns.isdecimal() and bool(answer), self._cache.tier
         if not record.cache_hit:
-            return None
+            return None, vector
         question.add("cache_age_s", max(0, self._clock.unix_ns() - int(written_ns)) / 1e9)
-        return answer
+        return answer, vector
 
     async def _ask(
         self, question: Question, record: TurnRecord, answer: AsyncGenerator[TextDelta]

@@ -1,4 +1,4 @@
-"""The assistant's configuration: every setting once, read from flags and from a TOML file, all faults told together.
+"""The assistant's configuration: every setting once, read from flags and a TOML file, all faults reported together.
 
 A setting is called the same everywhere: the flag `--asr-delay` is the key `asr_delay` of the file. Flags win.
 """
@@ -394,6 +394,7 @@ _SCRIPTED_ONLY: Final = (
     ("tts_leading_silence", "tts", "scripted"),
 )
 _RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_answer")
+_OF_THE_CACHE: Final = ("cache_tier", "cache_similarity", "cache_url")
 # What a variant may change; the other settings belong to the process.
 VARIANT_SETTINGS: Final = (
     *("endpoint_delay", "asr_delay", "asr_partial_delay", "asr_partial_every"),
@@ -471,6 +472,9 @@ def _contradictions(config: AssistantConfig) -> list[FaultAt]:
         for name in _RULES_ONLY
         if getattr(config, name) is not None and not _applies(config, name)
     ]
+    if config.cache == "off":
+        needless = [name for name in _OF_THE_CACHE if getattr(config, name) is not None]
+        faults += [FaultAt((name,), "has no effect with cache = 'off'; leave one of them out") for name in needless]
     if config.cache == "tiers" and config.cache_url is None:
         faults.append(FaultAt(("cache",), "needs a second tier; set cache_url, or choose memory"))
     if config.llm_parallel is not None and config.llm_url is not None:

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -107,27 +107,40 @@ class SimilarQuestions:
         self._embedder = embedder
         self._threshold = threshold
         self._compare_slots = compare_slots
-        self._kept: list[tuple[str, str, Vector]] = []  # (question, key, vector)
+        self._kept: list[tuple[str, str]] = []  # (question, key); the vector of each has the same place
+        self._vectors: np.ndarray[Any, np.dtype[np.float32]] = np.empty((0, 0), np.float32)
+        self._added = 0
 
-    async def find(self, question: str) -> str | None:
+    async def vector(self, question: str) -> Vector | None:
+        """Return the vector of a question, for `find` and `add`; None where the model does not answer."""
+        return await self._embedder.embed(question)
+
+    async def find(self, question: str, vector: Vector | None = None) -> str | None:
         """Return the key of the most similar question, or None."""
-        if not self._kept or (vector := await self._embedder.embed(question)) is None:
+        vector = await self.vector(question) if vector is None and self._kept else vector
+        if vector is None or not self._kept:
             return None
-        cosines = np.stack([kept for _, _, kept in self._kept]) @ vector
+        cosines = self._vectors[: len(self._kept)] @ vector
         asked = slots(question)
         for place in np.argsort(-cosines):
             if cosines[place] < self._threshold:
                 return None
-            other, key, _ = self._kept[place]
+            other, key = self._kept[place]
             if not self._compare_slots or slots(other) == asked:
                 return key
         return None
 
-    async def add(self, question: str, key: str) -> None:
-        """Remember a question whose answer is kept under a key."""
-        if (vector := await self._embedder.embed(question)) is not None:
-            self._kept.append((question, key, vector))
-            del self._kept[:-_MOST_QUESTIONS]
+    async def add(self, question: str, key: str, vector: Vector | None = None) -> None:
+        """Remember a question whose answer is kept under a key; beyond a limit, in place of the oldest one."""
+        vector = await self.vector(question) if vector is None else vector
+        if vector is None:
+            return
+        if not self._added:
+            self._vectors = np.empty((_MOST_QUESTIONS, vector.size), np.float32)
+        place = self._added % _MOST_QUESTIONS
+        self._vectors[place] = vector
+        self._kept[place : place + 1] = [(question, key)]
+        self._added += 1
 
 
 class ExampleRouter:

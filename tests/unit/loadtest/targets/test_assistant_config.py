@@ -82,6 +82,15 @@ def test_timing_of_the_rules_is_refused_for_a_local_model() -> None:
         build_config({"llm": "local", "llm_ttft": "constant:1ms"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("cache_tier", "device"), ("cache_similarity", "0.9"), ("cache_url", "redis://127.0.0.1")]
+)
+def test_what_belongs_to_a_cache_is_refused_where_it_is_off(name: str, value: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        build_config({"cache": "off", name: value})
+    assert str(refused.value) == f"{name}: has no effect with cache = 'off'; leave one of them out."
+
+
 def test_file_environment_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "assistant.toml"
     file.write_text('port = 8123\nasr_delay = "constant:90ms"\ncohort = "treatment=0.25"\nllm_stream = false\n')

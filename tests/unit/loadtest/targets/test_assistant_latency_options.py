@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from loadtest.distributions import Delay, random_source
+from loadtest.targets.assistant import questions as analysis
 from loadtest.targets.assistant.answering import Answering
 from loadtest.targets.assistant.cache import MemoryCache, TieredCache, cache_key
 from loadtest.targets.assistant.interfaces import Embedder, Question, TextDelta
@@ -246,6 +247,32 @@ def test_similar_questions_share_an_answer_unless_their_slots_differ() -> None:
     assert asyncio.run(found("lamp on", compare_slots=False)) == "key"
     assert asyncio.run(found("lamp on", compare_slots=True)) is None
     assert asyncio.run(found("story off", compare_slots=False)) is None
+
+
+def test_a_question_that_misses_is_embedded_once_and_the_oldest_of_too_many_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meanings = Meanings(lights=(1, 0), story=(0, 1), poem=(0.6, 0.8))
+    embedded: list[str] = []
+    monkeypatch.setattr(analysis, "_MOST_QUESTIONS", 2)
+
+    class Counting(Meanings):
+        async def embed(self, text: str) -> Any:
+            embedded.append(text)
+            return await meanings.embed(text)
+
+    async def asked() -> list[str | None]:
+        questions = SimilarQuestions(Counting(), 0.9, compare_slots=False)
+        found: list[str | None] = []
+        for text in ("lights", "story", "poem", "lights", "poem"):
+            vector = await questions.vector(text)
+            found.append(await questions.find(text, vector))
+            await questions.add(text, text, vector)
+        return found
+
+    # The lights make room for the poem, and the poem is then still there.
+    assert asyncio.run(asked()) == [None, None, None, None, "poem"]
+    assert embedded == ["lights", "story", "poem", "lights", "poem"]
 
 
 def test_a_question_stays_where_it_is_like_an_example_or_surely_of_its_kind() -> None:
