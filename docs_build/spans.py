@@ -7,7 +7,7 @@ import msgspec
 
 from docs_build import comments
 from docs_build.markdown import cell, code, sections, table
-from loadtest.protocols.endpoint_headers import CACHE_AND_ROUTE, REQUEST_IDS, WHO_ANSWERED
+from loadtest.protocols.headers import CACHE_AND_ROUTE, REQUEST_IDS, WHO_ANSWERED
 from telemetry.model import semconv, turns
 from telemetry.model.generator_health import GAUGES
 from telemetry.model.metrics import TIMESTAMPS

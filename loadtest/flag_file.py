@@ -87,7 +87,7 @@ def share_of(flag: Document, variant: str) -> float | None:
 
 
 def with_split(document: Document, key: str, split: Split, where: str) -> Document:
-    """The document with other shares of one flag, and everything else as it is. Variants beside the two keep their
+    """The document with other shares of one flag, and everything else as it is. The other variants keep their
     shares of what the two leave. Raises ConfigError where the flag cannot take the shares."""
     changed = copy.deepcopy(document)
     flag = flag_of(changed, key, where)
@@ -145,8 +145,8 @@ def _weights(arguments: list[Any]) -> list[tuple[str, int]]:
 
 
 def _shares(weights: list[tuple[str, int]], split: Split, place: str, where: str) -> list[tuple[str, float]]:
-    """The new shares in the order of the old, with the candidate beside its control: whoever changes then moves
-    between these two, and nobody else does."""
+    """The new shares in the order of the old, with the candidate next to its control: only callers of these two
+    change their variant."""
     both = {split.control: split.control_share, split.candidate: split.candidate_share}
     order = list(dict.fromkeys(name for name, _ in weights))
     if split.control not in order:

@@ -12,10 +12,9 @@ from rich.console import Console
 
 from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import open_corpus
-from loadtest.audit import framework_telemetry, needles
-from loadtest.audit.places import Leak, Places
-from loadtest.audit.redis_server import redis_server
-from loadtest.audit.search import Search
+from loadtest.audit import framework_telemetry
+from loadtest.audit.places import Leak, Places, redis_server
+from loadtest.audit.search import Search, of_texts, of_value
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
@@ -24,6 +23,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.behavior import parse_think
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 from telemetry.store.database import read_only
@@ -45,8 +45,7 @@ class AuditRequest:
     None: one of our own where the program is installed."""
 
     corpus: str | None
-    users: int
-    run_time_s: float
+    load: RunLoad
     out: Path
     json_file: Path | None
     redis_url: str | None = None
@@ -100,8 +99,8 @@ def audit(request: AuditRequest, console: Console, *, plant: Plant = lambda _aud
             f"{len(utterances)} utterances with personal data; everything of this audit is kept in {request.out}",
             soft_wrap=True,
         )
-        forms = needles.of_texts(utterances).union(
-            *(needles.of_value(source, value) for source, value in framework_telemetry.VALUES.items())
+        forms = of_texts(utterances).union(
+            *(of_value(source, value) for source, value in framework_telemetry.VALUES.items())
         )
         places = Places(Search(forms), there_before=[*request.out.rglob("*")])
         redis_url = request.redis_url or stack.enter_context(redis_server(request.out / "redis"))
@@ -150,9 +149,8 @@ def _run_request(request: AuditRequest, corpus: Path) -> RunRequest:
         endpointing=Duration.parse("200ms"),
         scenario_name="audit",
     )
-    return RunRequest(
-        settings, request.users, float(request.users), request.run_time_s, None, request.out, request.json_file
-    )
+    at_once = request.load.model_copy(update={"spawn_rate": float(request.load.users or 1)})
+    return RunRequest(settings, at_once, None, request.out, request.json_file)
 
 
 def _start_parts(

@@ -1,4 +1,7 @@
-"""Finds needles in bytes, in whatever form they are: compressed, encoded, escaped, with separators."""
+"""The texts that must not be found (all of an utterance, and every five words of it), and a search for them in bytes.
+
+They are found in whatever form: compressed, encoded, escaped, with separators.
+"""
 
 import base64
 import binascii
@@ -6,12 +9,60 @@ import html
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from loadtest.audit.needles import Needle, plain
+from telemetry.model.personal_data import digit_runs
+
+WORDS: Final = 5
+# Numbers of fewer digits occur in times and sizes by themselves.
+_DIGITS_MIN: Final = 7
+_NAME_CHARS_MIN: Final = 8
+_NAME: Final = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)+\b")
+_NOT_WORD: Final = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """Something that must not be found: `form` has only letters and digits, in lower case."""
+
+    form: str
+    source: str
+    is_number: bool = False
+
+
+def plain(text: str) -> str:
+    """A text's letters and digits, in lower case: all else is separators, and hides nothing."""
+    return _NOT_WORD.sub("", text.casefold())
+
+
+def of_text(source: str, text: str) -> set[Needle]:
+    """Return what must not be found of an utterance."""
+    words = [word for word in _NOT_WORD.split(text) if word]
+    windows = [words[at : at + WORDS] for at in range(len(words) - WORDS + 1)] or [words]
+    found = {Needle(plain("".join(window)), source) for window in windows}
+    for run in digit_runs(text):
+        if len(run.digits) >= _DIGITS_MIN:
+            found.add(Needle(run.digits, source, is_number=True))
+        if run.has_words and len(run.digits) > WORDS:
+            found.add(Needle(plain(text[run.begin : run.end]), source))
+    found |= {Needle(plain(name[0]), source) for name in _NAME.finditer(text) if len(name[0]) > _NAME_CHARS_MIN}
+    return found
+
+
+def of_value(source: str, value: str) -> set[Needle]:
+    """Return what must not be found of a number or an address."""
+    form = plain(value)
+    return {Needle(form, source, is_number=form.isdecimal())}
+
+
+def of_texts(texts: Iterable[tuple[str, str]]) -> frozenset[Needle]:
+    """Return what must not be found of utterances, given as their names and their texts."""
+    return frozenset().union(*(of_text(source, text) for source, text in texts))
+
 
 # Encodings within one another.
 DEPTH_MAX: Final = 3
@@ -106,7 +157,7 @@ def _may_hold_text(octets: bytes) -> bool:
 
 
 def _from_base64(text: bytes) -> Iterator[bytes]:
-    """What a run of its letters is; it may begin anywhere in a group of four."""
+    """Decode a run of its letters, which may begin anywhere in a group of four."""
     plain_text = text.rstrip(b"=").translate(_URL_SAFE)
     for begin in range(4):
         chosen = plain_text[begin:]

@@ -10,17 +10,23 @@ trustworthy when the truth of 999 of 1,000 turns lies within it, no clip's annot
 most 1 % of its turns, or two, are invalid, and at most 1 % were lost on the way to the store. A step with fewer than
 100 turns is shown and not judged.
 
+One process is tried first. Where it cannot keep up with a load because its core is taken, more of them are, as many as
+the callers that one process was good for suggest; a larger load begins with the number that the last one wanted.
+
 Errors of voice-to-voice within 1 ms, frames under 1 ms late and event stamps within 0.1 ms, all at p99, are goals: a
 step that misses one says so and may still be trusted, because its turns say by how much their figures may be off.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from loadtest.calibration.annotation_errors import AnnotationError
+from loadtest.reports.calibration_citing import in_processes
+from loadtest.reports.run_outcome import SHORT_OF_CPU
 from telemetry.model.bounds import measured_bounds
-from telemetry.model.formatting import declared_milliseconds, fine_milliseconds
+from telemetry.model.formatting import count, declared_milliseconds, fine_milliseconds, number
 from telemetry.model.generator_health import is_not_as_recorded
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.stats import percentile, shown_percentile
@@ -91,7 +97,7 @@ class ErrorStats:
 
     @property
     def bound_ns(self) -> float | None:
-        """What 99 of 100 errors are within; the largest where they are fewer than a hundred."""
+        """The bound of 99 of 100 errors; the largest where they are fewer than a hundred."""
         return self.max_ns if self.p99_ns is None else self.p99_ns
 
 
@@ -174,7 +180,7 @@ class CalibrationStep:
 
     @property
     def goals_missed(self) -> tuple[str, ...]:
-        """What a trustworthy step could still do better."""
+        """The goals that a trustworthy step missed."""
         missed: list[str] = []
         if self.error_ns is not None and self.error_ns > VOICE_TO_VOICE_GOAL_NS:
             missed.append(
@@ -460,7 +466,7 @@ def by_delay(step: CalibrationStep) -> dict[int, ErrorStats]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCell:
     """One misbehavior of the endpoint, among callers of the others. For a connection that it stopped reading, what
-    counts is that its caller said so and nobody else noticed."""
+    counts is that its caller said so and no other caller was affected."""
 
     behavior: str
     about: str
@@ -494,3 +500,48 @@ def measure_fault(
         errors={name: error_stats([each.error_ns for each in found]) for name, found in by_stage.items()},
         intervals=stated_intervals(valid, rows, annotation),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRange:
+    """The largest trustworthy load that wanted so many processes, and no fewer."""
+
+    processes: int
+    callers: int
+
+
+def more_processes(steps: Sequence[CalibrationStep], most: int) -> int | None:
+    """With how many processes to try the load of the last step, which failed, again; None where more do not help.
+
+    That is at least one more than before, at most `most` and one for each caller.
+    """
+    last = steps[-1]
+    most = min(most, last.callers)
+    used = last.usage.generator_cpu
+    if not last.fell_behind or last.verdict != "not trustworthy" or last.processes >= most:
+        return None
+    if used is not None and used < SHORT_OF_CPU:
+        return None
+    each = max((step.callers / step.processes for step in steps if step.verdict == "trustworthy"), default=0.0)
+    suggested = math.ceil(last.callers / each) if each else 0
+    return min(most, max(last.processes + 1, suggested))
+
+
+def process_ranges(steps: Sequence[CalibrationStep]) -> list[ProcessRange]:
+    """By number of processes, fewest first; a number that served no larger load than fewer did is left out."""
+    found: list[ProcessRange] = []
+    good = [step for step in best_attempts(steps) if step.verdict == "trustworthy"]
+    for processes in sorted({step.processes for step in good}):
+        callers = max(step.callers for step in good if step.processes == processes)
+        if not found or callers > found[-1].callers:
+            found.append(ProcessRange(processes, callers))
+    return found
+
+
+def ranges_sentence(ranges: Sequence[ProcessRange], *, failed: int | None) -> str:
+    """Return how many processes which load wants; `failed` callers were not trustworthy with any number that was
+    tried."""
+    parts = [f"up to {count(each.callers, 'caller')}: {in_processes(each.processes)}" for each in ranges]
+    if ranges and failed is not None:
+        parts.append(f"{number(failed)} are not trustworthy here")
+    return "; ".join(parts)

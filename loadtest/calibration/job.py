@@ -25,12 +25,11 @@ from loadtest.calibration.calibration import (
     ProcessorUsage,
     measure_fault,
     measure_step,
+    more_processes,
     steady_window_perf_ns,
 )
 from loadtest.calibration.json_object import Calibration, calibration_object
-from loadtest.calibration.picture import draw
-from loadtest.calibration.process_counts import more_processes
-from loadtest.calibration.view import calibration_view
+from loadtest.calibration.view import calibration_view, draw
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
@@ -38,9 +37,10 @@ from loadtest.run.calibrations import calibrations_folder, fingerprint, keep
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import run
 from loadtest.run.json_file import write_json
-from loadtest.run.request import MAX_PROCESSES, RunRequest, check
+from loadtest.run.request import RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.behavior import parse_think
+from loadtest.scenario.sections import MAX_PROCESSES, RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.cores import most_processes, usable_cores
 from loadtest.swarm.priority import ask_for_priority
@@ -108,7 +108,7 @@ class Swarms:
     interruption: Interruption
 
     def look(self) -> None:
-        """Raises KeyboardInterrupt when somebody has asked for the end, wherever that was noticed."""
+        """Raise KeyboardInterrupt where an interruption was asked for."""
         if self.interruption.wait(0.0):
             raise KeyboardInterrupt
 
@@ -318,8 +318,9 @@ def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, 
             scenario_name="calibration",
             run_id=run_id,
         )
-        checked = check(RunRequest(settings, callers, callers / ramp_s, None, None, folder, None, count))
-        # A console that is no terminal and is read by nobody: the calibration says itself how it goes.
+        shared = RunLoad(users=callers, spawn_rate=callers / ramp_s, processes=count)
+        checked = check(RunRequest(settings, shared, None, folder, None))
+        # The console is discarded: the calibration reports its own progress.
         result = run(checked, Console(file=io.StringIO()), sidecar=sidecar, watch=swarms.look)
     rows = [json.loads(line) for line in truth.read_text(encoding="utf-8").splitlines()]
     with StoreReader(sidecar.store) as reader:

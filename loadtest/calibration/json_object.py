@@ -6,20 +6,22 @@ Durations are seconds (`*_s`); null means that there were too few values to say.
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from loadtest.calibration.calibration import (
     RULE,
     CalibrationStep,
-    ErrorStats,
     FaultCell,
+    ProcessRange,
     StatedIntervals,
     best_attempts,
     by_delay,
     ceiling_of,
+    process_ranges,
+    ranges_sentence,
 )
-from loadtest.calibration.process_counts import ProcessRange, process_ranges, ranges_sentence
 from loadtest.reports.calibration_citing import CALIBRATION_SCHEMA
+from loadtest.reports.json_of import json_of, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
         "ceiling": {
             "callers": None if ceiling is None else ceiling.callers,
             "processes": None if ceiling is None else ceiling.processes,
-            "voice_to_voice_bound_s": None if ceiling is None else _seconds(ceiling.error_ns),
+            "voice_to_voice_bound_s": None if ceiling is None else seconds(ceiling.error_ns),
             "reached": calibration.ceiling_reached,
         },
         "processes": [{"processes": each.processes, "callers_to": each.callers} for each in calibration.process_ranges],
@@ -90,12 +92,7 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
         "steps": [_step(step) for step in calibration.steps],
         "faults": [
             {
-                "behavior": cell.behavior,
-                "about": cell.about,
-                "turns": cell.turns,
-                "invalid": cell.invalid,
-                "unanswered": cell.unanswered,
-                "errors": {name: _errors(stats) for name, stats in cell.errors.items()},
+                **json_of(cell, "behavior", "about", "turns", "invalid", "unanswered", "errors"),
                 "intervals": _intervals(cell.intervals),
             }
             for cell in calibration.faults
@@ -103,57 +100,24 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
     }
 
 
+_OF_STEP: Final = (
+    *("callers", "processes", "attempt", "verdict", "failed", "goals_missed", "turns", "invalid", "not_as_recorded"),
+    *("invalid_by_reason", "lost", "unanswered", "unread", "annotation_beyond", "unknown_truth", "errors"),
+    *("pacing", "endpoint_lag"),
+)
+
+
 def _step(step: CalibrationStep) -> dict[str, Any]:
     return {
-        "callers": step.callers,
-        "processes": step.processes,
-        "attempt": step.attempt,
-        "verdict": step.verdict,
-        "failed": list(step.failed),
-        "goals_missed": list(step.goals_missed),
-        "turns": step.turns,
-        "invalid": step.invalid,
-        "not_as_recorded": step.not_as_recorded,
-        "invalid_by_reason": dict(step.invalid_by_reason),
-        "lost": step.lost,
-        "unanswered": step.unanswered,
-        "unread": step.unread,
-        "annotation_beyond": step.annotation_beyond,
-        "unknown_truth": step.unknown_truth,
-        "voice_to_voice_bound_s": _seconds(step.error_ns),
-        "errors": {name: _errors(stats) for name, stats in step.errors.items()},
+        **json_of(step, *_OF_STEP),
+        "voice_to_voice_bound_s": seconds(step.error_ns),
         "intervals": _intervals(step.intervals),
-        "event_stamps": _errors(step.stamps),
-        "pacing": _errors(step.pacing),
-        "endpoint_lag": _errors(step.endpoint_lag),
-        "generator_cpu": step.usage.generator_cpu,
-        "endpoint_cpu": step.usage.endpoint_cpu,
-        "cpu_per_frame_s": _seconds(step.usage.cpu_per_frame_ns),
-        "by_delay": [{"planned_s": _seconds(delay), **_errors(stats)} for delay, stats in by_delay(step).items()],
+        "event_stamps": json_of(step.stamps),
+        **json_of(step.usage),
+        "by_delay": [{"planned_s": seconds(delay), **json_of(stats)} for delay, stats in by_delay(step).items()],
     }
 
 
 def _intervals(intervals: StatedIntervals) -> dict[str, Any]:
-    return {
-        "n": intervals.n,
-        "within": intervals.within,
-        "share_within": intervals.share_within,
-        "outside_worst_s": _seconds(intervals.outside_worst_ns),
-        "not_stated": intervals.not_stated,
-        "width": {name: value for name, value in _errors(intervals.width).items() if name != "p50_s"},
-    }
-
-
-def _errors(stats: ErrorStats) -> dict[str, Any]:
-    return {
-        "n": stats.n,
-        "median_s": _seconds(stats.median_ns),
-        "p50_s": _seconds(stats.p50_ns),
-        "p95_s": _seconds(stats.p95_ns),
-        "p99_s": _seconds(stats.p99_ns),
-        "max_s": _seconds(stats.max_ns),
-    }
-
-
-def _seconds(value_ns: float | None) -> float | None:
-    return None if value_ns is None else round(value_ns / 1e9, 9)
+    width = json_of(intervals.width, "n", "median_ns", "p95_ns", "p99_ns", "max_ns")
+    return json_of(intervals, "n", "within", "share_within", "outside_worst_ns", "not_stated") | {"width": width}

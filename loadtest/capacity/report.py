@@ -1,7 +1,9 @@
-"""The result of a search for capacity, step by step: the terminal's table, the sentence and the JSON object. Pure."""
+"""The result of a capacity search: the table of its steps, the sentence, the JSON object and the picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final, Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -9,10 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.exit_codes import ExitCode
+from loadtest.reports.json_of import json_of
 from loadtest.reports.tables import TOO_FEW
 from telemetry.model import formatting
+from telemetry.model.formatting import in_milliseconds
 from telemetry.model.intervals import quantile_interval, wilson_interval
 from telemetry.model.stats import shown_percentile
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict
 
 StepStatus = Literal["met", "missed", "generator-limited", "refused", "unreachable", "too few", "undecided"]
@@ -62,7 +67,7 @@ class LoadStep:
 
     @property
     def p95_interval_ns(self) -> tuple[float, float] | None:
-        """Where the true p95 lies with 95 % confidence, whatever the distribution; None where n cannot say it."""
+        """The 95 % interval of the true p95, whatever the distribution; None where n is too few."""
         return quantile_interval(self.voice_to_voice_ns, 0.95)
 
     @property
@@ -140,7 +145,7 @@ class Capacity:
 
     @property
     def sentence(self) -> str:
-        """What was found, in one sentence."""
+        """The result in one sentence."""
         served = f"the endpoint serves at least {_callers(self.met)}" if self.met is not None else "no step was met"
         if self.stopped == "interrupted":
             return f"interrupted: {served}, as far as it was measured"
@@ -167,7 +172,7 @@ class Capacity:
 
     @property
     def bend_callers(self) -> int | None:
-        """Where the p95 begins to run away: the step farthest below the straight line from the first to the last.
+        """The bend of the p95: the step farthest below the straight line from the first to the last.
 
         That is the bend by greatest distance from the chord, on axes scaled to 1; None with fewer than four steps, or
         where the curve has no bend (a distance under 0.1).
@@ -283,39 +288,57 @@ def capacity_object(found: Capacity) -> dict[str, Any]:
 
 
 def _step_object(step: LoadStep) -> dict[str, Any]:
-    interval = step.p95_interval_ns
+    stated = ("callers", "processes", "run_ids", "measured_s", "turns", "invalid", "ok_share")
+    figures = json_of(step, "p50_ns", "p95_ns", "p95_interval_ns", "p99_ns")
+    of_verdict = ("name", "met", "good", "bad", "open", "eligible", "target")
     return {
-        "callers": step.callers,
-        "processes": step.processes,
-        "run_ids": list(step.run_ids),
-        "measured_s": step.measured_s,
-        "turns": step.turns,
-        "invalid": step.invalid,
-        "ok_share": step.ok_share,
-        "voice_to_voice": {
-            "n": len(step.voice_to_voice_ns),
-            "p50_s": _seconds(step.p50_ns),
-            "p95_s": _seconds(step.p95_ns),
-            "p95_interval_s": None if interval is None else [interval[0] / 1e9, interval[1] / 1e9],
-            "p99_s": _seconds(step.p99_ns),
-        },
-        "status": step.status,
-        "sure": step.sure,
-        "reason": step.reason,
-        "objectives": [
-            {
-                "name": each.name,
-                "met": each.met,
-                "good": each.good,
-                "bad": each.bad,
-                "open": dict(each.open),
-                "eligible": each.eligible,
-                "target": each.target,
-            }
-            for each in step.verdicts
-        ],
+        **json_of(step, *stated),
+        "voice_to_voice": {"n": len(step.voice_to_voice_ns), **figures},
+        **json_of(step, "status", "sure", "reason"),
+        "objectives": [json_of(each, *of_verdict) for each in step.verdicts],
     }
 
 
-def _seconds(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / 1e9
+TITLE_WIDTH: Final = 100
+_RUN: Final = "search for capacity"
+
+
+def draw(found: Capacity, objectives: list[Objective], folder: Path) -> list[Path]:
+    """Write capacity.svg and capacity.png into a folder; the files. Nothing where no step has a figure."""
+    steps = sorted((step for step in found.steps if step.voice_to_voice_ns), key=lambda step: step.callers)
+    if not steps:
+        return []
+    from telemetry.charts.compared import load, with_intervals
+    from telemetry.charts.drawing import LIGHT, Picture
+    from telemetry.charts.static import image
+
+    thresholds = [each.threshold for each in objectives if each.metric == "voice_to_voice" and each.threshold]
+    objective_ms = in_milliseconds(thresholds[0]) if thresholds else None
+    rows = [
+        {
+            "run": _RUN,
+            "calls": step.callers,
+            **{
+                name: None if (value := getattr(step, f"{name}_ns")) is None else in_milliseconds(value)
+                for name in ("p50", "p95", "p99")
+            },
+            **dict(zip(("lower", "upper"), map(in_milliseconds, step.p95_interval_ns or ()), strict=False)),
+        }
+        for step in steps
+    ]
+    shares = [
+        {"name": "ok turns", "line": "ok", "place": str(step.callers), "value": 100 * step.ok_share}
+        for step in steps
+        if step.ok_share is not None
+    ]
+    spec = load([_RUN], LIGHT, objective_ms, found.met, found.missed)
+    good = with_intervals(["ok turns"], [str(step.callers) for step in steps], "%", LIGHT, is_log=False)
+    pictures = [
+        Picture(rows, spec, "voice to voice by concurrent callers: p50, p95 and p99 from below, p95 with its interval"),
+        Picture(shares, {**good, "height": 90}, "ok turns by concurrent callers"),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "capacity.svg", folder / "capacity.png"]
+    for file in files:
+        file.write_bytes(image(pictures, file.suffix[1:], wrap(found.sentence, TITLE_WIDTH)))
+    return files

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Users, durations, flag
+from loadtest.cli.flags import Json, Out, Users, flag
 from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe audit --run-time 60s --json audit.json"
@@ -35,7 +35,8 @@ def audit(
     from loadtest.audit.job import AuditRequest
     from loadtest.audit.job import audit as carry_out
     from loadtest.run.request import out_folder
+    from loadtest.scenario.options import load_from
 
-    seconds = durations(run_time=run_time)["run_time"].seconds
-    request = AuditRequest(corpus, users, seconds, out_folder(out), json_file, redis)
+    load = load_from({"users": users, "run_time": run_time})
+    request = AuditRequest(corpus, load, out_folder(out), json_file, redis)
     raise typer.Exit(int(carry_out(request, Console())))

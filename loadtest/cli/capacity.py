@@ -9,15 +9,14 @@ from rich.console import Console
 from loadtest.cli.flags import (
     Json,
     Out,
-    Processes,
     Slo,
     Target,
     durations,
     flag,
     given_on_command_line,
     sends_callers,
-    shared_by,
 )
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR, Duration
 
@@ -27,7 +26,7 @@ _REST: Final = "3s"
 CAPACITY_EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime --from 4 --max 64 --out cap"
 
 
-@sends_callers("speech", "callers")
+@sends_callers("speech", "callers", load_flags=("processes",))
 def capacity(
     context: typer.Context,
     target: Target = "",
@@ -40,10 +39,10 @@ def capacity(
         str, flag("load", help="how long one measurement of a step may last", metavar=METAVAR)
     ] = _STEP_TIME,
     rest: Annotated[str, flag("load", help="pause between two steps", metavar=METAVAR)] = _REST,
-    processes: Processes = "1",
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
+    load: RunLoad,
     settings: SwarmSettings,
     unreadable: list[str],
 ) -> None:
@@ -62,13 +61,10 @@ def capacity(
     request = CapacityRequest(
         RunRequest(
             settings,
-            first,
-            None,
-            None,
+            load.model_copy(update={"users": first}),
             slo,
             folder,
             json_file,
-            shared_by(processes, unreadable),
             given=frozenset(given_on_command_line(context)),
             unreadable=tuple(unreadable),
         ),

@@ -5,9 +5,9 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Slo, durations, flag, given_on_command_line, sends_callers
+from loadtest.cli.flags import Json, Out, Slo, flag, given_on_command_line, sends_callers
 from loadtest.scenario.settings import SwarmSettings
-from telemetry.model.durations import METAVAR, Duration
+from telemetry.model.durations import METAVAR
 
 USERS: Final = 12
 REAL_USERS: Final = 2
@@ -71,34 +71,23 @@ def demo(
 ) -> None:
     """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
     from loadtest.run.request import called_as_its_folder, out_folder
+    from loadtest.scenario.options import load_from
 
     folder = out_folder(out)
+    few = ROLLOUT_USERS if rollout else REAL_USERS if engines == "real" else USERS
     usual = ROLLOUT_RUN_TIME if rollout else RUN_TIME
-    times = durations(unreadable, run_time=run_time or usual)
-    run_time_s = times.get("run_time", Duration.parse(usual)).seconds
+    asked = {"users": few if users is None else users, "run_time": run_time or usual}
+    load = load_from(asked, unreadable)
     if rollout:
         from loadtest.rollout.demo import RolloutDemoRequest, demo_rollout
 
         useless = [name for name in given_on_command_line(context) if name not in _OF_ROLLOUT]
         unreadable += [f"--{name.replace('_', '-')}: not supported with --rollout; leave it out" for name in useless]
-        callers = ROLLOUT_USERS if users is None else users
-        of_rollout = RolloutDemoRequest(
-            callers, run_time_s, exit_after, folder, json_file, unreadable=tuple(unreadable)
-        )
+        of_rollout = RolloutDemoRequest(load, exit_after, folder, json_file, unreadable=tuple(unreadable))
         raise typer.Exit(int(demo_rollout(of_rollout, Console())))
     from loadtest.run.demo import DemoRequest
     from loadtest.run.demo import demo as carry_out
 
     named = called_as_its_folder(settings, folder, out)
-    request = DemoRequest(
-        users if users is not None else REAL_USERS if engines == "real" else USERS,
-        run_time_s,
-        exit_after,
-        engines,
-        named,
-        slo,
-        folder,
-        json_file,
-        tuple(unreadable),
-    )
+    request = DemoRequest(load, exit_after, engines, named, slo, folder, json_file, tuple(unreadable))
     raise typer.Exit(int(carry_out(request, Console())))

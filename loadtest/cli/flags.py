@@ -1,7 +1,7 @@
 """The flags that commands share, in the groups of their help; the callers' come from one list, as Locust's do."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,10 +10,9 @@ import typer
 from typer.core import TyperCommand
 
 from loadtest.errors import UsageError
-from loadtest.reports.calibration_citing import CALLERS_A_PROCESS
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.fields import GROUPS, Group, Option, Scope
-from loadtest.scenario.options import OPTIONS, settings_from
+from loadtest.scenario.options import LOAD_OPTIONS, OPTIONS, load_from, settings_from
 from telemetry.model.durations import METAVAR, Duration, DurationError
 
 _UNREADABLE: Final = "voiceprobe.unreadable"
@@ -81,7 +80,7 @@ class AllFaultsAtOnce(TyperCommand):
 
 
 def _collecting(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """As `process`, with what is wrong with a value in the context's list of what cannot be read."""
+    """Process a value as `process` does, with its fault in the context's list of what cannot be read."""
 
     def collecting(context: Any, value: Any) -> Any:
         try:
@@ -104,15 +103,6 @@ def unreadable_of(context: Any) -> list[str]:
 Smallest = Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")]
 SMALLEST_MS: Final = 50.0
 Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
-Processes = Annotated[
-    str,
-    flag(
-        "machine",
-        help="processes that share the callers, a core for each; auto: as many as the calibration of this machine found"
-        f" that they want, without one a process for {CALLERS_A_PROCESS} callers",
-        metavar="<int|auto>",
-    ),
-]
 Slo = Annotated[Path | None, flag("objectives", help="objectives, an OpenSLO file (default: the built-in set)")]
 SloOfRuns = Annotated[
     Path | None,
@@ -133,33 +123,18 @@ Places = Annotated[
 ]
 
 
-def process_count(text: str) -> int | None:
-    """The number that --processes gives; None for auto. Raises UsageError."""
-    if text.strip() == "auto":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"--processes {text!r} is not a number of processes: give a whole number, or auto") from None
-
-
-def shared_by(processes: str, unreadable: list[str]) -> int | None:
-    """As `process_count`; what cannot be read is added to `unreadable`, and stands for one process."""
-    try:
-        return process_count(processes)
-    except UsageError as error:
-        unreadable.append(str(error))
-        return 1
-
-
-def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def sends_callers(
+    *scopes: Scope, load_flags: Collection[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command the callers' flags of these scopes in place of its parameter `settings`, which they fill.
 
-    The settings also hold the address, where the command has a parameter `target`. A command with a parameter
-    `unreadable` gets a line there for each flag that cannot be read, to report all faults at once.
-    Its other parameters are its own flags. Help lists all of them by group.
+    The settings also hold the address, where the command has a parameter `target`. A command with a parameter `load`
+    gets the flags of a run's load in its place, or those in `load_flags`. One with a parameter `unreadable` gets a line
+    there for each flag that cannot be read, to report all faults at once. Its other parameters are its own flags. Help
+    lists all of them by group.
     """
     options = [each for each in OPTIONS if each.scope in scopes]
+    of_load = [each for each in LOAD_OPTIONS if load_flags is None or each.name in load_flags]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = inspect.signature(command).parameters.values()
@@ -171,8 +146,11 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
             values = {option.name: given.pop(option.name) for option in options}
             context: typer.Context | None = given.get("context") if "context" in names else given.pop("context", None)
             unreadable = [] if context is None else unreadable_of(context)
-            settings = settings_from({**values, "host": given.get("target")}, unreadable if collects else None)
-            command(settings=settings, **given, **({"unreadable": unreadable} if collects else {}))
+            collected = unreadable if collects else None
+            given["settings"] = settings_from({**values, "host": given.get("target")}, collected)
+            if "load" in names:
+                given["load"] = load_from({option.name: given.pop(option.name) for option in of_load}, collected)
+            command(**given, **({"unreadable": unreadable} if collects else {}))
 
         parameters: list[inspect.Parameter] = []
         if collects and "context" not in names:
@@ -180,7 +158,8 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
         for own in own_parameters:
             if own.name == "unreadable":
                 continue
-            parameters += map(_parameter, options) if own.name == "settings" else [own.replace(kind=own.KEYWORD_ONLY)]
+            derived = {"settings": options, "load": of_load}.get(own.name)
+            parameters += [own.replace(kind=own.KEYWORD_ONLY)] if derived is None else map(_parameter, derived)
         parameters.sort(key=_place)
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_settings.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -190,7 +169,8 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    names = [option.ours or option.flag] if option.ours or option.kind is bool else []
+    names = [option.ours or option.flag] if option.ours or option.short or option.kind is bool else []
+    names += [option.short] if option.short else []
     kind: Any = list[str] if option.repeatable else str if option.kind is Duration else option.kind
     metavar = METAVAR if option.kind is Duration else option.metavar
     declared = typer.Option(*names, help=option.help, metavar=metavar, rich_help_panel=panel(option.group))

@@ -1,17 +1,55 @@
-"""The `voiceprobe` command: puts the commands together, each a file beside this one."""
+"""The `voiceprobe` command: puts the commands together, each a file of this folder.
 
+Commands that are processes of their own get everything behind their name as it is.
+"""
+
+import os
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from loadtest.cli import audit, capacity, demo, llm, pairs, rules, run, runs, store
 from loadtest.cli.flags import AllFaultsAtOnce
-from loadtest.cli.forwarded import CONTEXT, assistant, corpus, dashboard, sidecar
 from loadtest.cli.guard import guarded
 from loadtest.cli.protocol import protocol
 from loadtest.cli.rollout import rollout
 from loadtest.exit_codes import ExitCode
+
+# Their help is their own, and so is every flag.
+CONTEXT: Final[dict[str, Any]] = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+}
+
+
+def assistant(context: typer.Context) -> None:
+    """Run the reference voice assistant, the target of the demo."""
+    _become("loadtest.targets.assistant", context)
+
+
+def sidecar(context: typer.Context) -> None:
+    """Run the sidecar: OTLP in, store, Prometheus out."""
+    _become("telemetry.sidecar", context)
+
+
+def dashboard(context: typer.Context) -> None:
+    """Show a store in the browser."""
+    _become("dashboard", context)
+
+
+def corpus(context: typer.Context) -> None:
+    """List, install, build and check the speech that callers say."""
+    _become("corpora", context)
+
+
+def _become(module: str, context: typer.Context) -> None:
+    """Replace this process by the module's, with all arguments of the command."""
+    from loadtest.run.processes import environment
+
+    os.execve(sys.executable, [sys.executable, "-m", module, *context.args], environment())  # noqa: S606
+
 
 VERSION: Final = "0.1.0"
 HELP: Final = "Load tests and an observability sidecar for voice assistants."

@@ -9,10 +9,12 @@ from rich.console import Console
 from loadtest.cli.flags import SMALLEST_MS, Json, Out, Smallest, flag, sends_callers
 from loadtest.errors import UsageError
 from loadtest.scenario.options import settings_from
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.techniques.catalog import TECHNIQUES, named
 from telemetry.model.metrics import HEADLINE
 
+ONE_CALLER: Final = RunLoad(users=1, spawn_rate=1.0)
 PAIR_EXAMPLE: Final = "Example: voiceprobe pair old=ws://127.0.0.1:8765/v1/realtime new=ws://127.0.0.1:8766/v1/realtime"
 
 
@@ -49,7 +51,7 @@ def pair(
         raise UsageError("\n".join([*faults, str(error)])) from None
     folder = out_folder(out)
     asked = settings.replaced(host=variants[0].url)
-    checked = check(RunRequest(asked, 1, 1, None, None, folder, json_file, unreadable=tuple(faults)))
+    checked = check(RunRequest(asked, ONE_CALLER, None, folder, json_file, unreadable=tuple(faults)))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     found = carry_out(PairRequest(checked, variants, folder / "store", metric, quantile, smallest, pairs), console)
@@ -113,7 +115,7 @@ def techniques(
     patient = {"reply_timeout": "30s"}  # of a busy machine an answer may be late, and is one all the same
     spoken = {"corpus": BUNDLED, "length": "short", "think": 0.2, **patient}
     settings = settings_from({"host": "ws://127.0.0.1:1/v1/realtime", **spoken})
-    checked = check(RunRequest(settings, 1, 1, None, None, out_folder(out), json_file))
+    checked = check(RunRequest(settings, ONE_CALLER, None, out_folder(out), json_file))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     rows, interrupted = carry_out(TechniquesRequest(checked, chosen, QUANTILE, smallest, most), console)

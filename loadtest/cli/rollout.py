@@ -141,8 +141,8 @@ def watch(
 
     Exit code, of the last look: 0 promote, 3 roll back, 6 hold; 2: the plan or a flag cannot be used.
     """
-    from loadtest.rollout.watching import RolloutWatchRequest
-    from loadtest.rollout.watching import watch as carry_out
+    from loadtest.rollout.job import RolloutWatchRequest
+    from loadtest.rollout.job import watch as carry_out
 
     every_s = durations(every=every)["every"].seconds
     request = RolloutWatchRequest(plan, store, slo, stage, since, every_s, until_verdict, tuple(also or ()))

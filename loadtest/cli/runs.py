@@ -143,7 +143,7 @@ def list_all(
 
     length = None if since is None else durations(since=since)["since"]
     request = RunsRequest(tuple(places or ()), limit, slo, json_file, length, cohort, target, state)
-    # What stands before the name of a command holds for it too.
+    # Flags before the name of a command apply to it too.
     context.obj = request if context.obj is None else request.or_else(context.obj)
     if context.invoked_subcommand is None:
         raise typer.Exit(int(list_runs(context.obj, Console())))

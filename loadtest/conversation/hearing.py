@@ -154,7 +154,7 @@ class ReplyNames:
 
 
 class EarlierReplies:
-    """Which replies can answer no later turn, and what of them the caller still hears.
+    """The replies that can answer no later turn, and what of them the caller still hears.
 
     Audio that answers no question is played like any other. As far as is known, each piece of it is over when it has
     been played. What arrives of a reply that was stopped is not played.

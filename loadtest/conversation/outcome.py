@@ -162,7 +162,7 @@ def judge_too_long(longest_ns: int) -> Judgment:
 
 
 def reason_of_cut(exchange: Exchange, now_perf_ns: int) -> str:
-    """Return where a turn stood when we ended it before its end."""
+    """Return the stage of a turn when we ended it before its end."""
     timeline, by = exchange.timeline, exchange.cut_by
     first_audio = timeline.first_audio_perf_ns
     if first_audio is not None and first_audio <= now_perf_ns:

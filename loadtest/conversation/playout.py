@@ -220,13 +220,13 @@ class Playback:
         return sample
 
     def _chunks(self) -> Iterator[tuple[int, int, int]]:
-        """Of each chunk: its first sample, the one after its last, and when the first is played."""
+        """Each chunk's first sample, the one after its last, and when the first is played."""
         ends = [*self.first_samples[1:], self.samples]  # one too many where nothing has been played
         return zip(self.first_samples, ends, self.starts_perf_ns, strict=False)
 
     @property
     def leading_silence_ns(self) -> int | None:
-        """From the beginning of the playback to its first audible sample."""
+        """The time from the beginning of the playback to its first audible sample."""
         first = self.first_audio_perf_ns
         return None if first is None else first - self.starts_perf_ns[0]
 

@@ -22,7 +22,7 @@ class FrameTable(Protocol):
 
     @property
     def ends(self) -> memoryview:
-        """Where each frame ends, from the beginning of `data`."""
+        """The end of each frame, from the beginning of `data`."""
         ...
 
 
@@ -49,7 +49,7 @@ class PreparedClip:
 
     @property
     def lead_ns(self) -> int:
-        """From its beginning to its first speech sample."""
+        """The time from its beginning to its first speech sample."""
         return self.rendered.speech_start_sample * 1_000_000_000 // self.rendered.rate_hz
 
     def moment_perf_ns(self, sample: int, frame: int, frame_sent_perf_ns: int) -> int:

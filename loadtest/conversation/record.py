@@ -25,8 +25,8 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.transcripts import reference_characters
 from loadtest.protocols.base import SpeechSending
-from loadtest.protocols.endpoint_headers import is_kept_header
 from loadtest.protocols.failure import Failure
+from loadtest.protocols.headers import is_kept_header
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
 from telemetry.model.semconv import BargeInEnd, TurnKind

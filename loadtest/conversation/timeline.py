@@ -62,7 +62,7 @@ class Reply:
 
     @property
     def id_on_the_wire(self) -> str | None:
-        """What the endpoint calls it, None where it gives it no name."""
+        """The endpoint's name of it, None where it gives none."""
         if self.response_id.startswith(UNNAMED):
             return self.response_id.partition(USED_BEFORE)[2] or None
         return self.response_id or None

@@ -75,12 +75,12 @@ class InterruptedExchange:
 
     @property
     def timeline(self) -> Timeline:
-        """What happened in it, and still does."""
+        """The events of it so far."""
         return self._exchange.timeline
 
     @property
     def service(self) -> ServiceReports:
-        """What the service states of it."""
+        """The service's statements about it."""
         return self._exchange.service
 
     @property

@@ -20,9 +20,9 @@ from loadtest.engine.hub_sender import HubStream
 from loadtest.engine.transports.base import Transport, TransportCallbacks, TransportItem
 from loadtest.protocols.advice import Attempt, advice
 from loadtest.protocols.base import CallerProtocol, EventKind, Outgoing, VoiceEvent
-from loadtest.protocols.endpoint_headers import kept_headers
+from loadtest.protocols.error_objects import closed_connection, refused_upgrade
 from loadtest.protocols.failure import Failure, retry_after_of_headers
-from loadtest.protocols.refusals import closed_connection, refused_upgrade
+from loadtest.protocols.headers import kept_headers
 from loadtest.protocols.transports.framing import Closed, Opened, Rejected, Violation
 from telemetry.model.foreign_text import one_line
 

@@ -34,9 +34,9 @@ from loadtest.engine.watch import SocketWatch
 from loadtest.engine.webrtc.media_process import LIVEKIT, MediaProcess
 from loadtest.errors import InstrumentError, UsageError
 from loadtest.protocols.base import CallerProtocol, EventKind, Incoming, OpenRequest, PriorRequest, VoiceEvent
-from loadtest.protocols.endpoint_headers import kept_headers
 from loadtest.protocols.failure import Failure, OpeningRefused, SessionRefused, retry_after_of_headers
 from loadtest.protocols.foreign import sent_instead
+from loadtest.protocols.headers import kept_headers
 from loadtest.protocols.transports.masked_frames import FIXED
 
 

@@ -32,9 +32,9 @@ from loadtest.llm.answers import (
     Message,
     NetworkPath,
 )
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.connection import ModelConnection, NotConnected, PollingLoop, Stamp, opened
 from loadtest.llm.exchange import ModelExchange, Times
-from loadtest.llm.target import LlmTarget
 from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
 
 CONNECT_S: Final = 10.0

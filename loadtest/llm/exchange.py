@@ -15,7 +15,7 @@ from loadtest.llm.answers import (
     ServerTimings,
     ToolCall,
 )
-from loadtest.llm.target import KEY_VARIABLES, LlmTarget, Wire
+from loadtest.llm.bodies import KEY_VARIABLES, LlmTarget, Wire
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem
 from loadtest.protocols.json_fields import Json

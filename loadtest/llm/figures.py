@@ -58,7 +58,7 @@ class Figure:
         return None if found is None else found.value
 
     def as_object(self) -> dict[str, Any]:
-        """As JSON: null where n is too few."""
+        """Return it as JSON: null where n is too few."""
         found: dict[str, Any] = {"n": self.n}
         for name in MIN_COUNT_FOR:
             each = self.percentiles.get(name)
@@ -156,7 +156,7 @@ RULE: Final = f"the least concurrency with at least {declared_percent(SATURATED)
 
 
 def saturation(rates: Mapping[int, Rate], seed: int) -> Saturation | None:
-    """Return where the rate over the concurrency stops growing; None with fewer than three levels."""
+    """Return the concurrency at which the rate stops growing; None with fewer than three levels."""
     levels = sorted(rates)
     if len(levels) < 3:
         return None

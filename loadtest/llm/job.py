@@ -20,6 +20,7 @@ from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.llm import plan as plans
 from loadtest.llm.answers import LlmAnswer
+from loadtest.llm.bodies import KEY_VARIABLES, LlmTarget, Wire, key_of, wire_of
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.plan import Plan
 from loadtest.llm.prices import CostRow, Prices, load_prices
@@ -27,13 +28,12 @@ from loadtest.llm.prompts import Prompt, checkable, load_prompts
 from loadtest.llm.report import BenchReport, as_object, letters_of, rich_tables, sentences
 from loadtest.llm.rows import rows_of
 from loadtest.llm.running import LlmBench, Results
-from loadtest.llm.target import KEY_VARIABLES, LlmTarget, Wire, key_of, wire_of
 from loadtest.llm.turns import StoredRun, store_turns, turns_of
 from loadtest.llm.voice import OtherStages, declared, predict
 from loadtest.protocols.address import public_target
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.request import out_folder
-from loadtest.run.runs import default_places
+from loadtest.run.runs import list_default, named_runs
 from telemetry.client_tls import sidecar_token
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError, StoreError
@@ -45,7 +45,6 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NO_OBJECTIVES, judge, load_objectives, objectives_text
 from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import open_store
-from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.places import BENCH_NAME, OBJECTIVES_NAME, STORE_FOLDER, is_store
 
 MOST_SAMPLES: Final = 10_000
@@ -263,12 +262,8 @@ def _plan(request: LlmBenchRequest, faults: _Faults) -> Plan:
 
 
 def _stages_of(named: str) -> OtherStages:
-    """The time that each turn of a run takes without its model. Raises ConfigError, UsageError."""
-    entry = find_run(
-        named,
-        lambda: RunCatalog(default_places(()), None, token=sidecar_token()).entries(),
-        lambda place: RunCatalog([place], None, token=sidecar_token()),
-    )
+    """The time that each turn of a run takes without its model. Raises UsageError."""
+    (entry,) = named_runs([named], list_default)
     with open_store(entry.store, sidecar_token()) as reader:
         run = reader.run_turns(RunTurnsQuestion(entry.run_id, _OF_A_RUN))
     if run is None:
@@ -277,7 +272,7 @@ def _stages_of(named: str) -> OtherStages:
     if heard is None or final is None or token is None or sentence is None:
         raise UsageError(f"--from-run {named}: the store does not hold its stages")
     # The model's part of a turn is from the transcript to the first sentence, or the first token where that is unknown.
-    # A transcript after the first token was made beside the answer: the model did not wait for it.
+    # A transcript after the first token was made in parallel to the answer: the model did not wait for it.
     model = np.where(token < final, np.nan, np.where(np.isnan(sentence), token, sentence) - final)
     rests = (heard - model)[np.isfinite(heard - model)] / NS_PER_S
     if not rests.size:

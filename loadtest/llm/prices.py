@@ -27,7 +27,7 @@ _Text = Annotated[str, Field(min_length=1, description="a text is expected")]
 
 
 class Price(CheckedTable):
-    """Of a million tokens."""
+    """The prices of a million tokens."""
 
     kind_of_value = "table"
 

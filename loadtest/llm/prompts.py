@@ -77,7 +77,7 @@ class Expectation(CheckedTable):
 
     @property
     def kind(self) -> str:
-        """Which of the kinds it is."""
+        """Its kind."""
         return next(iter(self.model_fields_set - _OF.keys())).rstrip("_")
 
     def is_met(self, answer: str) -> bool:

@@ -444,7 +444,7 @@ def _quality(target: str, samples: Sequence[AskedSample], plan: Plan) -> Quality
 
 
 def _stall(samples: Sequence[AskedSample], target: int, name: str) -> Stall:
-    """Of the lengths that a voice would say; where none was asked for, of the first experiment that has answers."""
+    """The stall over the lengths that a voice would say; without them, over the first experiment that has answers."""
     for experiment in ("lengths", "quality", "cache", "agent"):
         of = _of(samples, experiment, target)
         if experiment == "lengths":

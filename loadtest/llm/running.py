@@ -19,6 +19,7 @@ from loadtest.llm.answers import (
     Message,
     NetworkPath,
 )
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import LlmClient
 from loadtest.llm.plan import (
     CACHE_TURNS,
@@ -35,7 +36,6 @@ from loadtest.llm.plan import (
     structured_request,
     system_prompt,
 )
-from loadtest.llm.target import LlmTarget
 
 # After so many in a row of faults that the next request will not mend, a target is asked no more.
 _GIVEN_UP_AFTER: Final = 5

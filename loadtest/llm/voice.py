@@ -124,7 +124,7 @@ def bounds_text(of: Percentile) -> str:
 
 
 def verdict(found: BenchRows, voices: Sequence[VoiceRow]) -> str:
-    """Which targets are fast enough for a voice in nine turns of ten, and which of them is the fastest."""
+    """Say which targets are fast enough for a voice in nine turns of ten, and which of them is the fastest."""
     budget = BUDGETS_S[-1]
     states: dict[str, list[str]] = {"fast enough": [], "too slow": [], "undecided": []}
     for row in voices:
@@ -144,7 +144,7 @@ def verdict(found: BenchRows, voices: Sequence[VoiceRow]) -> str:
 
 
 def _fastest(stalls: Sequence[Stall]) -> list[str]:
-    """Which one begins to speak first at p50, where the intervals are apart."""
+    """Name the target that begins to speak first at p50, where the intervals are apart."""
     known = [(p50, each.target) for each in stalls if (p50 := each.first_sentence_s.at("p50")) is not None]
     if len(known) < 2:
         return []

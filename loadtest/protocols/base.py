@@ -222,7 +222,7 @@ class CountedHead:
     """The beginning of a call's frames: a text with numbers, each of which grows by a step from frame to frame.
 
     `pattern` has a `%d` for each number. `numbers` are those of the next frame, in memory that the pacer thread also
-    counts in: whoever takes one for another message holds the lock of that call's socket, where the thread sends it.
+    counts in: a sender that takes one for another message holds the lock of that call's socket, where the thread sends.
     """
 
     def __init__(self, pattern: bytes, numbers: Sequence[int], steps: Sequence[int]) -> None:
@@ -248,7 +248,7 @@ class CallerProtocol:
     _pending: Sequence[Outgoing] = ()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
-        """Return where and how to open the transport."""
+        """Return the address and the headers to open the transport with."""
         raise NotImplementedError
 
     def opened(self) -> Sequence[Outgoing]:

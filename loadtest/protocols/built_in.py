@@ -50,7 +50,7 @@ class Description:
 
     @property
     def proof(self) -> str:
-        """What it was checked with, in words."""
+        """The peers that it was checked with, in words."""
         return ", ".join(self.proved_against) or "scripted servers only"
 
     def fit(self, url: str) -> int:

@@ -18,7 +18,7 @@ _PART: Final[dict[Statistic, str]] = {"p50": "at least half", "p95": "the slowes
 
 
 def tail_sentence(objective: Objective, summary: Summary) -> str | None:
-    """Which tail of an objective's metric is bad: `p99 is bad: 4,100 ms (the slowest 1 % of the turns); p95 is within:
+    """The bad tail of an objective's metric: `p99 is bad: 4,100 ms (the slowest 1 % of the turns); p95 is within:
     640 ms`.
 
     None where all that is known is within the threshold, where there is none, and where the summary has no figures of
@@ -87,7 +87,7 @@ class JudgedObjective:
 
     @property
     def counts_sentence(self) -> str | None:
-        """What the sentence of the verdict leaves out; None where the sentence is all there is to say."""
+        """The counts that the sentence of the verdict leaves out; None where it leaves out nothing."""
         verdict = self.verdict
         if verdict.budget_left is None or self.claim in ("undecided", "not judged"):
             return None

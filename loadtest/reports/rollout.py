@@ -90,7 +90,7 @@ def row_cells(name: str, row: CheckRow) -> tuple[str, ...]:
 
 
 def slice_name(dimension: str, value: str) -> str:
-    """Which turns a slice is about; the values of dimensions are other people's text."""
+    """The name of a slice; the values of dimensions are other people's text."""
     return f"{dimension} {one_line(value)}"
 
 

@@ -115,7 +115,7 @@ def fallback_line(fallback: ShareByName) -> str:
 
 
 def beside_rows(beside: Beside) -> list[tuple[str, str]]:
-    """Return what arrived beside the conversations; no row where there was nothing."""
+    """Rows for what arrived outside the conversations."""
     rows: list[tuple[str, str]] = []
     if beside.unknown:
         names = f" ({', '.join(beside.unknown_names)})" if beside.unknown_names else ""
@@ -129,7 +129,7 @@ def beside_rows(beside: Beside) -> list[tuple[str, str]]:
 
 
 def place_rows(run: RunInfo) -> list[tuple[str, str]]:
-    """Return where the run is kept, and seen: true on this machine, and while it has not been moved."""
+    """The places of the run's store and dashboard, on this machine, while the run has not been moved."""
     rows = [("store", run.store)] if run.store else []
     return [*rows, ("dashboard", run.dashboard_url)] if run.dashboard_url else rows
 
@@ -248,7 +248,7 @@ def _processes(run: RunInfo) -> str:
 
 
 def _range(values: Sequence[float], shown: Callable[[float], str]) -> str:
-    """From the least to the most, or one value where both look alike."""
+    """The least and the most, or one value where both look alike."""
     least, most = shown(min(values)), shown(max(values))
     return least if least == most else f"{least} to {most}"
 

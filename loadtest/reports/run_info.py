@@ -54,7 +54,7 @@ class ProcessShare:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolInfo:
     """The telemetry that the senders kept on disk because no sidecar took it during the run: turns, and the spans that
-    they and their calls consist of. Delivered after the run, or waiting still because nobody took it then either."""
+    they and their calls consist of. Delivered after the run, or waiting still, as no sidecar took it then either."""
 
     turns: int = 0
     spans: int = 0
@@ -101,7 +101,7 @@ class RunInfo:
     store: str | None = None
     dashboard_url: str | None = None
     service: ServiceDay | None = None
-    calibration: Citation | None = None  # None where nobody looked
+    calibration: Citation | None = None  # None where none was looked up
     model_servers: tuple[ModelServer, ...] = ()  # that the sidecar read meanwhile
 
     @property

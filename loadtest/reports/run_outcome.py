@@ -141,7 +141,7 @@ def _not_begun(run: RunInfo, summary: Summary) -> str | None:
 
 
 def generator_loss(run: RunInfo) -> str | None:
-    """Which part of the generator was lost and what it took along, as half a sentence; None when nothing was."""
+    """The part of the generator that was lost and what it took along, as half a sentence; None when nothing was."""
     if run.lost:
         return loss_of_processes(run.lost, run.processes)
     if run.killed_by:
@@ -177,7 +177,7 @@ def _objectives(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> 
         parts = [f"{_named(missed, len(verdicts))} missed"] if missed else []
         parts += [f"{_named(undecided, len(verdicts))} undecided"] if undecided else []
         turns = summary.turns
-        # A few turns decide nothing, but whoever reads the code should see that the service answered none of them.
+        # A few turns decide nothing, but that the service answered none of them has to be said.
         parts += (
             [f"not one of {formatting.turns(turns.eligible)} was answered well"]
             if turns.eligible and not turns.ok

@@ -4,7 +4,6 @@ Durations are seconds (`*_s`). Null means that it was not measured or that there
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import orjson
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.calibration_citing import Citation
+from loadtest.reports.json_of import json_of, seconds
 from loadtest.reports.run_info import RunInfo, SpoolInfo
 from loadtest.reports.run_report import RunReport
 from loadtest.reports.tables import fallback_rate
@@ -27,9 +27,7 @@ from telemetry.store.answers import (
     Generator,
     MetricStats,
     PhaseSummary,
-    Retries,
     ShareByName,
-    SpeechBoundErrors,
     StartCounts,
     Summary,
     TurnCounts,
@@ -43,7 +41,7 @@ COHORT_METRICS: Final = shown_in("cohorts")
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `summary_object`: the file beside this one, with the figures of the generator's health."""
+    """The JSON Schema of `summary_object`: its file in this folder, with the figures of the generator's health."""
     found = orjson.loads(files("loadtest.reports").joinpath("summary.schema.json").read_bytes())
     generator = found["properties"]["generator"]
     for figure in SUMMARY_FIGURES:
@@ -65,9 +63,9 @@ def summary_object(report: RunReport) -> dict[str, Any]:
         "turns": _turns(summary.turns),
         "metrics": {name: metric_object(name, summary.metrics.get(name)) for name in METRIC_NAMES},
         "objectives": [_objective(verdict) for verdict in report.verdicts],
-        "failures": [asdict(cause) for cause in summary.failures],
-        "remarks": [asdict(each) for each in summary.remarks],
-        "retries": _retries(summary.retries),
+        "failures": [json_of(cause) for cause in summary.failures],
+        "remarks": [json_of(each) for each in summary.remarks],
+        "retries": json_of(summary.retries, "asked", "asked_worst_ns", "waits", "waited_ns"),
         "cache": _cache(summary.cache),
         "fallback": _fallback(summary.fallback),
         "routes": {
@@ -84,13 +82,13 @@ def summary_object(report: RunReport) -> dict[str, Any]:
             "duplicate_events": summary.beside.duplicates,
             "turns_with_service_latency": summary.beside.turns_with_service_latency,
         },
-        "contradicted_values": [asdict(value) for value in summary.contradictions.values],
+        "contradicted_values": [json_of(value) for value in summary.contradictions.values],
         "late_spans": summary.contradictions.late_spans,
         "revised_turns": summary.contradictions.revised_turns,
         "phases": [_phase(phase) for phase in summary.phases],
         "ramp_turns": summary.ramp_turns,
         "starts": _fields(summary.starts),
-        "speech_bounds": _speech_bounds(summary.speech_bounds),
+        "speech_bounds": json_of(summary.speech_bounds),
         "client_service_delta": _client_service_delta(summary.client_service_delta),
         "model_servers": [_model_server(each) for each in run.model_servers],
         "generator": _generator(run, summary, exit_code),
@@ -101,22 +99,8 @@ def summary_object(report: RunReport) -> dict[str, Any]:
 
 
 def _telemetry(run: RunInfo, summary: Summary) -> dict[str, Any]:
-    return {
-        "emitted": summary.loss.emitted,
-        "received": summary.loss.received,
-        "missing": summary.loss.missing,
-        "spooled": _fields(run.spooled),
-        "lacks_old_turns": summary.lacks_old_turns,
-    }
-
-
-def _retries(retries: Retries) -> dict[str, Any]:
-    return {
-        "asked": retries.asked,
-        "asked_worst_s": _seconds(retries.asked_worst_ns),
-        "waits": retries.waits,
-        "waited_s": retries.waited_ns / 1e9,
-    }
+    counts = json_of(summary.loss, "emitted", "received", "missing")
+    return counts | {"spooled": _fields(run.spooled), "lacks_old_turns": summary.lacks_old_turns}
 
 
 def unit_and_definition(name: str) -> tuple[str, str]:
@@ -136,7 +120,7 @@ def metric_object(name: str, stats: MetricStats | None) -> dict[str, Any]:
         "n": 0 if stats is None else stats.n,
         "eligible": None if stats is None else stats.eligible,
         "unanswered": 0 if stats is None else stats.unanswered,
-        **{f"{key}_s": _seconds(value) if is_duration else None for key, value in values.items()},
+        **{f"{key}_s": seconds(value) if is_duration else None for key, value in values.items()},
         **{key: None if is_duration else value for key, value in values.items()},
         "approximate": stats is not None and stats.approximate,
         "withheld": None if stats is None else stats.withheld,
@@ -156,8 +140,14 @@ def _measured_within(found: MeasuredWithin | None, *, is_duration: bool) -> dict
     }
 
 
-def _seconds(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / 1e9
+_OF_RUN: Final = (
+    *("protocol", "corpus", "users", "arrivals", "rate_per_s", "max_calls", "scenario", "run_time_s", "elapsed_s"),
+    *("profile", "cohort", "seed", "started_unix_ns", "versions"),
+)
+_OF_TURNS: Final = (
+    *("total", "ok", "invalid", "not_as_recorded", "eligible", "by_outcome", "invalid_by_reason"),
+    *("endpoint_did_not_read", "cut", "cut_by"),
+)
 
 
 def _run(run: RunInfo) -> dict[str, Any]:
@@ -165,71 +155,33 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "id": run.run_id,
         "source": "client" if run.service is None else "service",
         "target": public_target(run.target),
-        "protocol": run.protocol,
-        "corpus": {**asdict(run.corpus), "licenses": list(run.corpus.licenses)},
-        "users": run.users,
-        "arrivals": run.arrivals,
-        "rate_per_s": run.rate_per_s,
-        "max_calls": run.max_calls,
-        "scenario": run.scenario,
-        "run_time_s": run.run_time_s,
-        "elapsed_s": run.elapsed_s,
-        "profile": asdict(run.profile),
-        "cohort": run.cohort,
-        "seed": run.seed,
+        **json_of(run, *_OF_RUN),
         "state": "under way" if run.is_under_way else "ended",
-        "started_unix_ns": run.started_unix_ns,
         "calls": {"started": run.calls_started, "connected": run.calls_connected},
-        "versions": dict(run.versions),
     }
 
 
 def _turns(turns: TurnCounts) -> dict[str, Any]:
-    return {
-        "total": turns.total,
-        "ok": turns.ok,
-        "invalid": turns.invalid,
-        "not_as_recorded": turns.not_as_recorded,
-        "generator_faults": turns.faults,
-        "eligible": turns.eligible,
-        "by_outcome": dict(turns.by_outcome),
-        "invalid_by_reason": dict(turns.invalid_by_reason),
-        "endpoint_did_not_read": turns.endpoint_did_not_read,
-        "cut": turns.cut,
-        "cut_by": dict(turns.cut_by),
-    }
+    return json_of(turns, *_OF_TURNS) | {"generator_faults": turns.faults}
 
 
 _OF_VERDICT: Final = (
     *("name", "display_name", "met", "counts", "sentence", "good", "bad", "eligible", "ratio", "target"),
-    *("budget_left", "reason", "more_turns", "more_s"),
+    *("budget_left", "reason", "more_turns", "more_s", "open"),
 )
 
 
 def _objective(verdict: Verdict) -> dict[str, Any]:
-    return {
-        **{name: getattr(verdict, name) for name in _OF_VERDICT},
-        "open": dict(verdict.open),
-        "sampling_interval": None if verdict.sampling is None else list(verdict.sampling),
-    }
+    return json_of(verdict, *_OF_VERDICT) | {"sampling_interval": verdict.sampling and list(verdict.sampling)}
 
 
 def _cache(cache: CacheStats) -> dict[str, Any]:
-    return {
-        "reported": cache.reported,
-        "hits": cache.hits,
-        "hit_rate": cache.hit_rate,
-        "by_tier": dict(cache.hits_by_tier),
-    }
+    return json_of(cache, "reported", "hits", "hit_rate") | {"by_tier": dict(cache.hits_by_tier)}
 
 
 def _fallback(fallback: ShareByName) -> dict[str, Any]:
-    return {
-        "total": fallback.total,
-        "reported": fallback.reported,
-        "rate": fallback_rate(fallback),
-        "by_kind": dict(fallback.counts),
-    }
+    counts = json_of(fallback, "total", "reported")
+    return counts | {"rate": fallback_rate(fallback), "by_kind": dict(fallback.counts)}
 
 
 def _cohort(cohort: CohortSummary) -> dict[str, Any]:
@@ -255,8 +207,8 @@ def _behavior(summary: Summary) -> dict[str, Any]:
             "ended_by_itself": behavior.barge_ins_ended,
             "cannot_tell": behavior.barge_ins_unclear,
             "stop_n": 0 if stop is None else stop.n,
-            "stop_p50_s": None if stop is None else _seconds(stop.p50),
-            "stop_p95_s": None if stop is None else _seconds(stop.p95),
+            "stop_p50_s": None if stop is None else seconds(stop.p50),
+            "stop_p95_s": None if stop is None else seconds(stop.p95),
         },
         "abandoned": {"n": summary.turns.abandoned, "share": summary.turns.abandoned_share},
         "backchannel": {"n": behavior.backchannels, "stopped": behavior.backchannels_stopped},
@@ -282,28 +234,12 @@ def _phase(phase: PhaseSummary) -> dict[str, Any]:
     }
 
 
-def _speech_bounds(bounds: SpeechBoundErrors) -> dict[str, Any]:
+def _client_service_delta(delta: ClientServiceDelta) -> dict[str, Any]:
     return {
-        "turns": bounds.turns,
-        "turns_unknown": bounds.turns_unknown,
-        "start_median_s": _seconds(bounds.start_median_ns),
-        "start_worst_s": _seconds(bounds.start_worst_ns),
-        "end_median_s": _seconds(bounds.end_median_ns),
-        "end_worst_s": _seconds(bounds.end_worst_ns),
-        "approximate": bounds.approximate,
-    }
-
-
-def _client_service_delta(client_service_delta: ClientServiceDelta) -> dict[str, Any]:
-    return {
-        "joined": client_service_delta.joined,
-        "client_only": client_service_delta.client_only,
-        "service_only": client_service_delta.service_only,
-        "p50_s": _seconds(client_service_delta.difference_p50_ns),
-        "p99_s": _seconds(client_service_delta.difference_p99_ns),
-        "max_abs_s": _seconds(client_service_delta.difference_abs_max_ns),
-        "approximate": client_service_delta.approximate,
-        "uncorrected": client_service_delta.uncorrected,
+        **json_of(delta, "joined", "client_only", "service_only", "approximate", "uncorrected"),
+        "p50_s": seconds(delta.difference_p50_ns),
+        "p99_s": seconds(delta.difference_p99_ns),
+        "max_abs_s": seconds(delta.difference_abs_max_ns),
     }
 
 
@@ -347,20 +283,14 @@ def _calibration(cited: Citation | None) -> dict[str, Any] | None:
 
 def _condition(found: WerByCondition) -> dict[str, Any]:
     """The rate of word errors of a profile; an interval from fewer than 20 turns is null."""
-    return {
-        "noise": found.noise_profile,
-        "snr_db": found.snr_asked_db,
-        "channel": found.channel_profile,
-        **{name: getattr(found, name) for name in ("turns", "words", "characters", "errors", "wer")},
-        "interval": None if found.interval is None else list(found.interval),
-    }
+    names = {"noise": found.noise_profile, "snr_db": found.snr_asked_db, "channel": found.channel_profile}
+    return names | json_of(found, "turns", "words", "characters", "errors", "wer", "interval")
 
 
 def _model_server(server: ModelServer) -> dict[str, Any]:
+    stated = ("name", "model", "readings", "failed_readings", "prefix_tokens", "prefix_hits_per_token")
     return {
-        **{name: getattr(server, name) for name in ("name", "model", "readings", "failed_readings")},
-        "prefix_tokens": server.prefix_tokens,
-        "prefix_hits_per_token": server.prefix_hits_per_token,
+        **json_of(server, *stated),
         "requests_waiting_most": server.waiting_most,
         "queue": _request_times(server.queue),
         "first_token": _request_times(server.first_token),
@@ -368,12 +298,10 @@ def _model_server(server: ModelServer) -> dict[str, Any]:
 
 
 def _request_times(times: RequestTimes | None) -> dict[str, Any] | None:
-    if times is None:
-        return None
-    bounds = {name: getattr(times, name) for name in ("mean_s", "p95_above_s", "p95_until_s")}
-    return {"requests": times.count, **bounds}
+    stated = ("mean_s", "p95_above_s", "p95_until_s")
+    return None if times is None else {"requests": times.count, **json_of(times, *stated)}
 
 
 def _fields(value: StartCounts | SpoolInfo | None) -> dict[str, Any] | None:
     """Its fields by their names; null for what is not known."""
-    return None if value is None else asdict(value)
+    return None if value is None else json_of(value)

@@ -44,7 +44,7 @@ class ReportTable:
 
 
 def run_tables(run: RunInfo, summary: Summary) -> list[ReportTable]:
-    """What is said of the turns below the stages, each table where there is something in it."""
+    """The tables of turns below the stages; an empty table is left out."""
     tables = [failure_table(summary), remark_table(summary)]
     if len(summary.cohorts) > 1:
         tables.append(_cohorts(summary))
@@ -175,7 +175,7 @@ def _starts(starts: StartCounts | None) -> str:
 
 def _model_servers(servers: Sequence[ModelServer]) -> ReportTable:
     """A row for each server and model. Context, in a part of its own: their ratios are of tokens and their times of
-    requests, of whoever made them."""
+    requests, of all clients."""
     rows = [
         (
             each.name if each.model is None else f"{each.name}: {each.model}",
@@ -235,7 +235,7 @@ def answered(stats: MetricStats) -> str:
 
 
 def of_the_answered(stats: MetricStats, which: str) -> str:
-    """As `statistic`, marked where it is of the answered turns only; the mark is explained by `ANSWERED_NOTE`."""
+    """A `statistic`, marked where it is of the answered turns only; `ANSWERED_NOTE` explains the mark."""
     text = statistic(stats, which)
     return f"{text}{ANSWERED_MARK}" if stats.unanswered and getattr(stats, which) is not None else text
 
@@ -251,7 +251,7 @@ def label(metric: str) -> str:
 
 
 def stage_label(metric: str, summary: Summary) -> str:
-    """As `label`; the rate of word errors says where its units are characters."""
+    """The same as `label`; the rate of word errors says where its units are characters."""
     conditions = summary.wer_by_condition
     return _rate_name(conditions).capitalize() if metric == "wer" and conditions else label(metric)
 

@@ -17,11 +17,9 @@ from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.clock import RolloutClock
-from loadtest.rollout.evaluated import RolloutHere
-from loadtest.rollout.runner import RolloutRunner
+from loadtest.rollout.runner import RolloutHere, RolloutRunner
 from loadtest.rollout.share_changes import share_changer
-from loadtest.rollout.showing import live_rollout
+from loadtest.rollout.showing import RolloutClock, live_rollout
 from loadtest.run import processes
 from loadtest.run.artifacts import keep_objectives
 from loadtest.run.demo import DASHBOARD_PORT, OBJECTIVES, OTLP_GRPC_PORT, OTLP_HTTP_PORT, READY_S, stay
@@ -31,6 +29,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.request import RunRequest, check, check_without_corpus
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.behavior import parse_think
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.durations import Duration
@@ -57,16 +56,15 @@ ASSISTANT: Final = (
     *("--cohort-control", "stable", "--max-sessions", "1000"),
 )
 ENDPOINTING: Final = Duration.parse("200ms")
-STOP_TIMEOUT_S: Final = 5.0
+STOP_TIMEOUT: Final = Duration.parse("5s")
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutDemoRequest:
-    """The request for the demo. `longest_s` is how long both rollouts may take together; `files` is the folder of
+    """The request for the demo. The run time is how long both rollouts may take together; `files` is the folder of
     its plans, flags and variants."""
 
-    users: int
-    longest_s: float
+    load: RunLoad
     exit_after: bool
     out: Path
     json_file: Path | None
@@ -148,11 +146,11 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
         parts = _start_parts(request, stack)
         interruption = stack.enter_context(Interruption())
         clock = DemoClock(interruption, parts, console)
-        _wait_for_callers(parts.sidecar.store, request.users, clock)
-        began_s = time.monotonic()
+        _wait_for_callers(parts.sidecar.store, request.load.users or 1, clock)
+        began_s, longest_s = time.monotonic(), _asked(request).run_time_s or 0.0
         found: list[DemoRollout] = []
         for file, plan in plans:
-            left_s = request.longest_s - (time.monotonic() - began_s)
+            left_s = longest_s - (time.monotonic() - began_s)
             found.append(_carry(file, plan, parts.sidecar.store, clock, left_s))
             console.print(found[-1].line, soft_wrap=True, highlight=False)
             if not found[-1].is_as_expected:
@@ -170,9 +168,7 @@ def _asked(request: RolloutDemoRequest) -> RunRequest:
     """Return what the flags say, to be checked before anything is started; it calls nobody."""
     return RunRequest(
         SwarmSettings(host="ws://127.0.0.1:1"),
-        request.users,
-        None,
-        request.longest_s,
+        request.load,
         OBJECTIVES,
         request.out,
         request.json_file,
@@ -206,8 +202,8 @@ def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest
     first = declared_percent(plan.stages[0].share)
     limits, (good, bad) = plan.completeness, CHANGES
     return [
-        f"two rollouts of {stages} of the calls, {request.users} callers: {good} answers sooner, {bad} as soon, but "
-        "one turn in ten seconds later, so that it has to be taken back",
+        f"two rollouts of {stages} of the calls, {request.load.users} callers: {good} answers sooner, {bad} as soon, "
+        "but one turn in ten seconds later, so that it has to be taken back",
         f"compressed: a stage lasts {shortest} at least instead of hours or days; the first gets {first} of the calls "
         "instead of 1 % or 5 %; callers say a word or two and call again at once; and the margins are wide: "
         f"{margins}",
@@ -222,7 +218,7 @@ def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
     logs, store, folder = request.out / "logs", request.out / "store", request.out / "rollout"
     http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
     grpc_port = processes.free_port(OTLP_GRPC_PORT)
-    keep_objectives(request.out, objectives_text(OBJECTIVES))  # whoever opens the store later judges by them, too
+    keep_objectives(request.out, objectives_text(OBJECTIVES))  # a later report of the store judges by them, too
     sidecar = launch_sidecar(store, logs, slo=OBJECTIVES, http_port=http_port, grpc_port=grpc_port)
     stack.enter_context(processes.ending(sidecar))
     given = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))
@@ -263,15 +259,13 @@ def _start_callers(request: RolloutDemoRequest, target: str, sidecar_url: str) -
         scenario_name="demo-rollout",
     )
     # Its end is the end of the demo.
-    asked = RunRequest(
-        settings, request.users, None, None, OBJECTIVES, request.out / "calls", None, stop_timeout_s=STOP_TIMEOUT_S
-    )
-    checked = check(asked)
+    endless = request.load.model_copy(update={"run_time": None, "stop_timeout": STOP_TIMEOUT})
+    checked = check(RunRequest(settings, endless, OBJECTIVES, request.out / "calls", None))
     return start_swarm(checked.request, settings_of_run(checked, new_run_id(), sidecar_url))
 
 
 def _wait_for_callers(store: Path, users: int, clock: DemoClock) -> None:
-    """Wait until about every caller has been answered: what starts beside them must not cost the first stage turns."""
+    """Wait until about every caller was answered: the start of processes must not cost the first stage turns."""
     deadline_s = clock.monotonic_s() + CALLING_S
     with StoreReader(store) as reader:
         while reader.summary().turns.total < users and clock.monotonic_s() < deadline_s:

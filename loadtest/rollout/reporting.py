@@ -14,8 +14,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.html.rollout_page import CohortCurve, RolloutReport, rollout_as_html
 from loadtest.run.json_file import write_result
 from loadtest.run.report import opened_store
-from loadtest.run.rollout_check import EXIT_CODES
-from loadtest.run.rollout_plans import read_plans
+from loadtest.run.rollout_check import EXIT_CODES, read_plans
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
@@ -59,7 +58,7 @@ def report_rollout(request: RolloutReportRequest, console: Console, *, now_unix_
 
 
 def _kept(plan: RolloutPlan, reader: StoreReader, record: RolloutRecord) -> RolloutReport:
-    """As the store has it, with the turns that its last verdict was about."""
+    """The report of the store's record, with the turns that its last verdict was about."""
     last = record.verdicts[-1]
     if not any(stage.name == last.stage for stage in plan.stages):
         raise UsageError(f"the rollout {plan.name} in the store is of another plan: it has the stage {last.stage}")
@@ -78,7 +77,7 @@ def _kept(plan: RolloutPlan, reader: StoreReader, record: RolloutRecord) -> Roll
 
 
 def _looked(plan: RolloutPlan, reader: StoreReader, objectives: Sequence[Objective], now_unix_ns: int) -> RolloutReport:
-    """As a look has it now, where no verdict was kept."""
+    """The report of a look taken now, where no verdict was kept."""
     if plan.begins_unix_ns is None:
         raise UsageError(
             f"no verdict on the rollout {plan.name} is kept in the store, and nothing says when it began: write "

@@ -1,9 +1,11 @@
-"""Shows a rollout while it goes on: redrawn in place on a terminal, as lines elsewhere."""
+"""Shows a rollout by its clocks: redrawn in place on a terminal, as lines elsewhere."""
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,10 +13,35 @@ from rich.console import Console
 from rich.live import Live
 
 from loadtest.reports.rollout import needed_sentence, rollout_view
+from loadtest.run.interruption import Interruption
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.plan import Look, RolloutPlan
 from telemetry.rollout.progress import LoggedVerdict
 from telemetry.rollout.verdict import RolloutVerdict
+
+
+class InterruptedRolloutError(Exception):
+    """Somebody interrupted a wait."""
+
+
+@dataclass(slots=True)
+class RolloutClock:
+    """The system's clocks; tests replace them."""
+
+    interruption: Interruption
+
+    def unix_ns(self) -> int:
+        """The wall clock."""
+        return time.time_ns()
+
+    def monotonic_s(self) -> float:
+        """A clock for intervals."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; whether somebody interrupted it."""
+        return self.interruption.wait(seconds)
+
 
 PRINT_EVERY_S: Final = 10.0
 _FIGURES: Final = re.compile(r"[-+\d.,:]+|(?<=\d )turns?\b")

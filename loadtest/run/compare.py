@@ -1,6 +1,5 @@
 """`voiceprobe compare`: two runs or more, each beside the first, with intervals and a verdict by a margin."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,20 +11,17 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import comparison as reports
 from loadtest.run.json_file import write_json, write_result
-from loadtest.run.runs import default_places
+from loadtest.run.runs import list_default, named_runs
 from telemetry.client_tls import sidecar_token
 from telemetry.comparison import sentences
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.durations import Duration, DurationError
-from telemetry.model.errors import ConfigError
 from telemetry.model.file_faults import nearest
 from telemetry.model.metrics import DEFINITIONS, METRICS
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.reader import open_store
-from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.compared_entries import compare_entries, compared_by
-from telemetry.store.run_folders.entries import RunEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ def compare(request: CompareRequest, console: Console) -> ExitCode:
     """Compare, print, write what is asked for. Raises UsageError, ConfigError, StoreError, OutputError."""
     margin = _checked(request)
     given = None if request.slo is None else load_objectives(request.slo)
-    entries = _entries(request)
+    entries = named_runs(request.runs, lambda: list_default(request.places), may_repeat=False)
     found = compare_entries(
         entries, margin, compared_by(entries, given), lambda store: open_store(store, sidecar_token())
     )
@@ -92,33 +88,6 @@ def _checked(request: CompareRequest) -> RegressionMargin:
     if faults:
         raise UsageError("\n".join(faults))
     return RegressionMargin(value_ns, request.metric, request.statistic)
-
-
-def _entries(request: CompareRequest) -> list[RunEntry]:
-    """The runs that are named. Raises UsageError with a line for each that is not there."""
-    listed: list[RunEntry] | None = None
-    faults: list[str] = []
-    found: list[RunEntry] = []
-
-    def open_catalog(place: str) -> RunCatalog:
-        return RunCatalog([place], None, token=sidecar_token())
-
-    def known() -> Sequence[RunEntry]:
-        nonlocal listed
-        if listed is None:
-            listed = RunCatalog(default_places(request.places), None, token=sidecar_token()).entries()
-        return listed
-
-    for text in request.runs:
-        try:
-            found.append(find_run(text, known, open_catalog))
-        except ConfigError as error:
-            faults += [f"{error.where} {fault}" for fault in error.faults]
-    twice = {each.reference: each for place, each in enumerate(found) if each in found[:place]}
-    faults += [f"{each.title} is named twice" for each in twice.values()]
-    if faults:
-        raise UsageError("\n".join(faults))
-    return found
 
 
 def _print(each: RunComparison, console: Console) -> None:

@@ -20,6 +20,7 @@ from loadtest.run.job import run
 from loadtest.run.judged_run import print_and_write
 from loadtest.run.request import CheckedRun, RunRequest, check, check_without_corpus
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.targets.assistant.real import environment
 from telemetry.model.durations import Duration
@@ -51,8 +52,7 @@ _REFUSED_PORT: Final = re.compile(r"cannot listen on \S+:(\d+)")
 class DemoRequest:
     """The request for the demo."""
 
-    users: int
-    run_time_s: float
+    load: RunLoad
     exit_after: bool
     engines: str
     settings: SwarmSettings  # from flags; the demo sets the rest
@@ -76,9 +76,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     )
     asked = RunRequest(
         settings,
-        request.users,
-        max(1, request.users),  # nobody gave this one: it is no fault where the callers are
-        request.run_time_s,
+        request.load.model_copy(update={"spawn_rate": float(request.load.users or 1)}),
         request.slo or OBJECTIVES,
         request.out,
         request.json_file,

@@ -19,7 +19,6 @@ REPLY_S: Final = 4.0
 CONNECT_S: Final = 0.3
 # Turns that come to nothing (silent, invalid, cut) are made up for.
 SPARE: Final = 1.1
-USERS: Final = 5
 LONGEST_S: Final = 900.0
 
 

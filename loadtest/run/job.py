@@ -44,7 +44,7 @@ from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, await_callers, await_service, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.behavior import CallerBehavior, parse_think
-from loadtest.scenario.declaration import AskedLoad, declaration
+from loadtest.scenario.declaration import declaration
 from loadtest.scenario.document import BEGUN_VARIABLE, SETTINGS_VARIABLE, write_settings
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import choose, prepare, render_ahead
@@ -239,9 +239,9 @@ def run(
     process of ours fails. Reports that cannot be written raise nothing here: the result says why, and still has the
     verdict.
     """
-    if checked.request.asked_processes is None:
+    if not isinstance(checked.request.load.processes, int):
         # Decided once: a calibration that ends meanwhile may say another number.
-        checked = replace(checked, request=replace(checked.request, asked_processes=checked.request.processes))
+        checked = replace(checked, request=checked.request.with_load(processes=checked.request.processes))
         shared = formatting.count(checked.request.users, "caller")
         console.print(f"{in_processes(checked.request.processes)} for {shared}", soft_wrap=True)
     request = checked.request
@@ -263,14 +263,13 @@ def run(
             stack.enter_context(Interruption())
         killed_by = _check_ending(swarm, interrupted)
         spooled = deliver_all(checked, kept, own, stack)
-        load = AskedLoad(request.users, request.run_time_s, request.processes)
         with StoreReader(own.store) as reader:
             _settle(reader, run_id, None if interrupted else own, console)
             result = judged_run(
                 reader,
                 run_id,
                 checked.objectives,
-                asked=declaration(settings, checked.corpus, checked.utterances, load),
+                asked=declaration(settings, checked.corpus, checked.utterances, request.asked),
                 beside=BesideStore(
                     interrupted=interrupted,
                     killed_by=killed_by,
@@ -343,7 +342,7 @@ def _recordings(settings: SwarmSettings, store: Path) -> str | None:
 
 def start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child:
     """Start Locust with the callers of a run."""
-    spawn_rate = request.spawn_rate if request.spawn_rate is not None else max(LEAST_SPAWN_RATE, request.users / 5)
+    spawn_rate = request.load.spawn_rate or max(LEAST_SPAWN_RATE, request.users / 5)
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
     # A list of processes shows arguments: credentials of the address go by the environment.
     arguments += [
@@ -354,7 +353,8 @@ def start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child
         "--spawn-rate",
         f"{spawn_rate:g}",
     ]
-    arguments += ["--stop-timeout", f"{request.stop_timeout_s:g}", "--loglevel", "WARNING", "--exit-code-on-error", "0"]
+    arguments += ["--stop-timeout", f"{request.load.stop_timeout.seconds:g}"]
+    arguments += ["--loglevel", "WARNING", "--exit-code-on-error", "0"]
     if request.run_time_s is not None and not settings.scenario.phases:
         arguments += ["--run-time", f"{max(1, round(request.run_time_s))}s"]
     if request.processes > 1:
@@ -404,7 +404,7 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
         live = None
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True))
-        patience_s = started.checked.request.stop_timeout_s + LAST_WORDS_S
+        patience_s = started.checked.request.load.stop_timeout.seconds + LAST_WORDS_S
         while not swarm.all_ended(patience_s):
             watch()
             if _interrupted_before_next_look(swarm, interruption):
@@ -512,8 +512,7 @@ def leave_unreachable(checked: CheckedRun, error: EndpointUnreachable) -> Path:
     request = checked.request
     run_id = request.settings.run_id or new_run_id()
     settings = settings_of_run(checked, run_id, None)
-    load = AskedLoad(request.users, request.run_time_s, request.processes)
-    asked = declaration(settings, checked.corpus, checked.utterances, load)
+    asked = declaration(settings, checked.corpus, checked.utterances, request.asked)
     beside = BesideStore(unreachable=UnreachableTarget(str(error), time.time_ns()))
     store = request.out / "store"
     try:

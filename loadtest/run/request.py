@@ -15,8 +15,10 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.run import forecast
 from loadtest.scenario.file import load_scenario
+from loadtest.scenario.sections import USERS, RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.client_tls import sidecar_token
+from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.observable import ChosenObjectives, built_in_objectives
@@ -24,12 +26,9 @@ from telemetry.objectives.slo import load_objectives, objectives_text
 
 if TYPE_CHECKING:
     from corpora.manifest.library import Corpus
+    from loadtest.scenario.declaration import AskedLoad
 
-MAX_USERS = 100_000
-MAX_PROCESSES = 256
-MAX_STOP_TIMEOUT_S = 3600
-STOP_TIMEOUT_S = 30.0
-OPEN_RUN_S = 60.0  # of calls that begin by a rate, where nobody says a time
+OPEN_RUN = Duration.parse("1m")  # of calls that begin by a rate, where nobody says a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +36,49 @@ class RunRequest:
     """A run. `out` is the folder that keeps everything of it."""
 
     settings: SwarmSettings
-    users: int
-    spawn_rate: float | None
-    run_time_s: float | None
+    load: RunLoad
     slo: Path | None
     out: Path
     json_file: Path | None
-    asked_processes: int | None = 1  # None: as many as the callers want on this machine
     scenario: Path | None = None
-    stop_timeout_s: float = STOP_TIMEOUT_S  # that turns under way have to end when the run's time is over
     given: frozenset[str] = frozenset()  # what stands on the command line wins over the scenario
     unreadable: tuple[str, ...] = ()  # a sentence for each flag that could not be read, and kept its default
 
     @property
+    def users(self) -> int:
+        """How many callers there are; where nobody says, as each process needs, and no more than there are calls."""
+        if self.load.users is not None:
+            return self.load.users
+        if self.settings.host.startswith("tcp-listen:"):
+            return 1
+        processes = self.load.processes
+        wanted = max(USERS, processes if isinstance(processes, int) else 1)
+        return wanted if self.settings.calls is None else max(1, min(wanted, self.settings.calls))
+
+    @property
+    def run_time_s(self) -> float | None:
+        """How long it lasts; None where nothing bounds its time."""
+        return None if self.load.run_time is None else self.load.run_time.seconds
+
+    @property
     def processes(self) -> int:
         """How many processes share the callers."""
-        if self.asked_processes is None:
+        if not isinstance(self.load.processes, int):
             from loadtest.run.calibrations import wanted_processes
 
             return wanted_processes(self.users)
-        return self.asked_processes
+        return self.load.processes
+
+    @property
+    def asked(self) -> "AskedLoad":
+        """The load as the processes of the run declare it."""
+        from loadtest.scenario.declaration import AskedLoad
+
+        return AskedLoad(self.users, self.run_time_s, self.processes)
+
+    def with_load(self, **changes: Any) -> "RunRequest":
+        """The same with another load."""
+        return replace(self, load=self.load.model_copy(update=changes))
 
     def with_settings(self, **changes: Any) -> "RunRequest":
         """The same with other settings."""
@@ -104,19 +126,20 @@ class CheckedRun:
         if request.run_time_s is not None or request.settings.calls is not None:
             return self
         if request.settings.has_open_arrivals:
-            return replace(self, request=replace(request, run_time_s=OPEN_RUN_S))
+            return replace(self, request=request.with_load(run_time=OPEN_RUN))
         calls = forecast.calls_needed(self.objectives, request.settings, request.users)
-        return replace(self, request=replace(request.with_settings(calls=calls), run_time_s=forecast.LONGEST_S))
+        longest = Duration.of_s(forecast.LONGEST_S)
+        return replace(self, request=request.with_settings(calls=calls).with_load(run_time=longest))
 
     @property
     def sentence(self) -> str:
-        """What callers are going to say."""
+        """The speech of the callers in one sentence."""
         spoken = f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind})"
         return f"{spoken}, profile {self.request.settings.profile_label}"
 
     @property
     def kept_in(self) -> str:
-        """Where the run is kept: to be said once it is known that there will be one."""
+        """The folder of the run in one sentence: to be printed once it is known that there will be one."""
         return f"everything of this run is kept in {self.request.out}"
 
 
@@ -147,7 +170,7 @@ def _not_observable(settings: SwarmSettings) -> Mapping[str, str]:
 
 
 def check_without_corpus(request: RunRequest) -> None:
-    """As `check`, but for the speech; for a command that has yet to fetch it."""
+    """Check all but the speech, for a command that has yet to fetch it."""
     *_, faults = _without_corpus(request)
     if faults:
         raise UsageError("\n".join(faults))
@@ -158,14 +181,6 @@ def _without_corpus(request: RunRequest) -> tuple[RunRequest, list[Objective], l
     request, faults = _with_scenario(request)
     faults += [*request.unreadable]
     faults += request.settings.faults()
-    if not 1 <= request.users <= MAX_USERS:
-        faults.append(f"--users {request.users} is out of range: 1 to {MAX_USERS}")
-    if request.spawn_rate is not None and not (math.isfinite(request.spawn_rate) and request.spawn_rate > 0):
-        faults.append(f"--spawn-rate {request.spawn_rate:g} is out of range: users a second, more than 0")
-    if request.run_time_s is not None and request.run_time_s <= 0:
-        faults.append(f"--run-time {request.run_time_s:g}s is out of range: give more than 0")
-    if not 0 <= request.stop_timeout_s <= MAX_STOP_TIMEOUT_S:
-        faults.append(f"--stop-timeout {request.stop_timeout_s:g}s is out of range: give 0 to 1h")
     faults += _process_faults(request) or _file_faults(request)
     objectives: list[Objective] = []
     try:
@@ -194,13 +209,14 @@ def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
         useless = [name for name in ("users", "spawn_rate", "run_time") if name in request.given]
         faults = [f"{_flag(name)}: the phases of {request.scenario} say it; leave it out" for name in useless]
         most = math.ceil(max(max(phase.level_from, phase.level_to) for phase in phases))
-        request = replace(request, users=most, spawn_rate=None, run_time_s=phases[-1].end_s)
+        request = request.with_load(users=most, spawn_rate=None, run_time=Duration.of_s(phases[-1].end_s))
     elif settings.has_open_arrivals:
         useless = [name for name in ("users", "spawn_rate") if name in request.given]
         faults = [f"{_flag(name)}: not supported with --arrivals {settings.arrivals}; leave it out" for name in useless]
     if settings.has_open_arrivals:
         # Locust's users stand by: one in each process.
-        request = replace(request, users=max(1, request.asked_processes or 1), spawn_rate=None)
+        processes = request.load.processes
+        request = request.with_load(users=processes if isinstance(processes, int) else 1, spawn_rate=None)
     return request, faults
 
 
@@ -209,14 +225,12 @@ def _flag(name: str) -> str:
 
 
 def _process_faults(request: RunRequest) -> list[str]:
-    if request.asked_processes is None:
+    wanted = request.load.processes
+    if not isinstance(wanted, int):
         if request.settings.has_open_arrivals:
             return [f"--processes auto: not supported with --arrivals {request.settings.arrivals}; give a number"]
         return []
-    wanted = request.asked_processes
-    if not 1 <= wanted <= MAX_PROCESSES:
-        return [f"--processes {wanted} is out of range: 1 to {MAX_PROCESSES}"]
-    if wanted > request.users >= 1:
+    if wanted > request.users:
         return [f"--processes {wanted} is too many for {request.users} callers: each process needs one of its own"]
     if wanted > 1 and not hasattr(os, "fork"):
         return [f"--processes {wanted}: this system cannot fork; start locust --master and --worker yourself"]
@@ -234,15 +248,6 @@ def _file_faults(request: RunRequest) -> list[str]:
     users = users if settings.calls is None else min(users, settings.calls)
     shortage = shortage_of_files(users, request.processes, most_files())
     return [] if shortage is None else [shortage]
-
-
-def usual_users(settings: SwarmSettings, shared: int | None) -> int:
-    """Return how many callers there are where nobody says: as many as each process needs, and no more than there are
-    calls."""
-    if settings.host.startswith("tcp-listen:"):
-        return 1
-    wanted = max(forecast.USERS, shared or 1)
-    return wanted if settings.calls is None else max(1, min(wanted, settings.calls))
 
 
 def out_folder(out: Path | None) -> Path:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,15 +20,37 @@ from loadtest.reports import rollout as reports
 from loadtest.reports.rollout import check_table
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
-from loadtest.run.rollout_plans import read_plans
+from telemetry.model.errors import ConfigError
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, first_history
 from telemetry.rollout.plan import RolloutHistory, RolloutPlan, decode_history, encode_history
 from telemetry.rollout.sentences import above_control
 from telemetry.rollout.verdict import RolloutVerdict, rollout_verdict
+from telemetry.sidecar.rollouts.settings import read_plan
 from telemetry.store.database import is_at_rest
 from telemetry.store.questions.rollouts import look
 from telemetry.store.reader import StoreReader, is_address
+
+
+def read_plans(
+    files: Sequence[Path], objectives: Sequence[Objective], known_faults: Sequence[str] = ()
+) -> tuple[RolloutPlan, tuple[RolloutPlan, ...]]:
+    """The plan of the first file, and those of the others. Raises UsageError with a line for each fault of the files,
+    and for those that are known already."""
+    faults: list[str] = []
+    plans: list[RolloutPlan] = []
+    for file in files:
+        try:
+            plans.append(read_plan(file, objectives)[0])
+        except ConfigError as error:
+            faults += [f"{error.where}: {fault}" for fault in error.faults]
+    faults += known_faults
+    if faults:
+        raise UsageError("\n".join(faults))
+    plan, *others = plans
+    return plan, tuple(others)
+
 
 # A look takes about a second; one over a large store, over the network, some tens.
 WAIT_S: Final = 60.0

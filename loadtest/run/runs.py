@@ -2,9 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -134,7 +135,7 @@ def remove_runs(names: Sequence[str], request: RunsRequest, console: Console, *,
 
 def note_run(name: str, text: str, request: RunsRequest, console: Console) -> ExitCode:
     """Keep a note beside a run; an empty text takes it away. Raises UsageError, ConfigError, StoreError."""
-    (entry,) = _named([name], request)
+    (entry,) = named_runs([name], lambda: _catalogued(request), judged_by=_asked_for(request))
     folder = StorePlace(entry.store, None if entry.folder is None else Path(entry.folder)).notes_folder
     if folder is None:
         raise UsageError(f"{entry.store}: a note is kept beside a store, not by its sidecar: do it there")
@@ -153,22 +154,33 @@ def _asked_for(request: RunsRequest) -> list[Objective] | None:
     return None if request.slo is None else load_objectives(request.slo)
 
 
-def _named(names: Sequence[str], request: RunsRequest) -> list[RunEntry]:
-    listed = _catalogued(request)
-
-    def open_catalog(place: str) -> RunCatalog:
-        return RunCatalog([place], _asked_for(request), token=sidecar_token())
-
+def named_runs(
+    names: Sequence[str],
+    list_all: Callable[[], Sequence[RunEntry]],
+    *,
+    judged_by: list[Objective] | None = None,
+    may_repeat: bool = True,
+) -> list[RunEntry]:
+    """The runs of these names; `list_all` is asked where a name is no place. Raises UsageError with a line for each
+    run that does not exist, or that is named twice and must not be."""
+    listed = cache(list_all)
     faults: list[str] = []
     found: list[RunEntry] = []
     for name in names:
         try:
-            found.append(find_run(name, lambda: listed, open_catalog))
+            found.append(find_run(name, listed, lambda place: RunCatalog([place], judged_by, token=sidecar_token())))
         except ConfigError as error:
             faults += [f"{error.where} {fault}" for fault in error.faults]
+    twice = {each.reference: each for place, each in enumerate(found) if not may_repeat and each in found[:place]}
+    faults += [f"{each.title} is named twice" for each in twice.values()]
     if faults:
         raise UsageError("\n".join(faults))
     return found
+
+
+def list_default(places: Sequence[str] = ()) -> list[RunEntry]:
+    """The runs of these places, without judging them by other objectives."""
+    return RunCatalog(default_places(places), None, token=sidecar_token()).entries()
 
 
 def _folders(names: Sequence[str], request: RunsRequest) -> dict[Path, list[RunEntry]]:
@@ -183,7 +195,7 @@ def _folders(names: Sequence[str], request: RunsRequest) -> dict[Path, list[RunE
             found[Path(name)] = entries
         else:
             by_name.append(name)
-    for entry in _named(by_name, request) if by_name else ():
+    for entry in named_runs(by_name, lambda: _catalogued(request), judged_by=_asked_for(request)):
         if entry.folder is None:
             faults.append(f"{entry.title} has no folder of its own: it is in the store {entry.store}, which is kept")
             continue

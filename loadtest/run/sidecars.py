@@ -67,7 +67,7 @@ def _without_settings() -> dict[str, str]:
 
 
 def wait_for_sidecar(child: processes.Child) -> Sidecar:
-    """Return where it is, once it is ready. Raises ProcessFailedError."""
+    """Return its address and store, once it is ready. Raises ProcessFailedError."""
     ready = processes.wait_until_ready(child, SIDECAR_READY_S)
     return Sidecar(str(ready["http"]), Path(str(ready["store"])))
 

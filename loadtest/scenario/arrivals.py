@@ -1,4 +1,4 @@
-"""Open arrivals: one seeded schedule for the whole run, whatever becomes of the calls. Pure.
+"""Open arrivals (one seeded schedule for the whole run) and the share of its calls that a process plans. Pure.
 
 The schedule counts in expected calls: with a rate that may change in a line, the rate's integral. Constant arrivals
 come where it is 0, 1, 2 …; Poisson arrivals come apart by amounts drawn from the exponential distribution of mean 1.
@@ -10,8 +10,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.scenario.phases import Arrival, Phase
-from loadtest.scenario.run_clock import STEADY
+from loadtest.scenario.phases import STEADY, Arrival, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Process `index` of `of` plans call k where k mod `of` == `index`.
+
+    One that joined when the calls were dealt out already has a sequence of its own, named by `late`.
+    """
+
+    index: int = 0
+    of: int = 1
+    late: str = ""
+
+    def next_from(self, number: int) -> int:
+        """The first call of this share that is not before `number`."""
+        return number + (self.index - number) % self.of
+
+    def count(self, calls: int) -> int:
+        """Return how many of the first `calls` calls of the sequence are in this share; none for one that came late."""
+        return 0 if self.late else len(range(self.index, calls, self.of))
+
+
+WHOLE = Share()
+
+
+def deal(present: Sequence[int], worker: int) -> Share:
+    """The share of a worker, given the numbers of those that were there when the run began."""
+    if worker in present:
+        return Share(sorted(present).index(worker), len(present))
+    return Share(late=f"late-{worker}")
+
 
 # Beyond this a start counts as late. Its latency is taken from the intended start all the same.
 LATE_START_NS: Final = 10_000_000

@@ -20,6 +20,7 @@ from loadtest.scenario import fields
 from loadtest.scenario.fields import AS_TEXT, LONGEST_WAIT, Meaning, Option, TomlTable, duration_up_to, read_as
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.file_faults import Path
+from telemetry.model.formatting import declared_percent
 
 # Patience is lognormal around its median; this sigma puts one caller in ten below 0.53 and above 1.9 medians.
 PATIENCE_SIGMA: Final = 0.5
@@ -46,7 +47,7 @@ class PointDraw:
     def __str__(self) -> str:
         if self.delay is not None:
             return str(self.delay)
-        return "random" if self.shares == (0.0, 1.0) else f"{100 * self.shares[0]:.12g}%"
+        return "random" if self.shares == (0.0, 1.0) else declared_percent(self.shares[0])
 
 
 INTO_REPLY: Final = PointDraw(Delay("uniform", 0.3 * SECOND_NS, 2.0 * SECOND_NS))

@@ -80,7 +80,7 @@ def _values(settings: SwarmSettings) -> dict[str, Any]:
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:
-    """Return where the calls have several profiles, each is named with its share; their turns say which was theirs."""
+    """The one profile in parts; of several, each is named with its share, and turns say which was theirs."""
     profiles = settings.profiles
     if len(profiles) != 1:
         return {"channel": settings.profile_label}

@@ -19,8 +19,8 @@ from telemetry.model.foreign_text import has_control_characters
 from telemetry.model.validation import CheckedTable, refused
 
 # Which commands take a flag: those that send callers over prepared speech, those that also shape the callers, those
-# that make one run, or plain Locust alone.
-Scope = Literal["speech", "callers", "run", "locust"]
+# that make one run, plain Locust alone, or our command alone because Locust has a flag of that name.
+Scope = Literal["speech", "callers", "run", "locust", "swarm"]
 # The subject of a flag. Help lists the groups in this order.
 Group = Literal["target", "load", "speech", "behavior", "objectives", "output", "machine"]
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
@@ -40,6 +40,7 @@ class Option:
     scope: Scope = "callers"
     metavar: str | None = None
     ours: str | None = None  # the flag of our own commands, where Locust has another use for that name
+    short: str | None = None  # likewise, in one letter
     guessed: bool = False  # without the flag, the value follows from the address
     declared: str = ""  # the attribute by which each process of a run declares the value as it is
     of_machine: bool = False  # about the machine of one process: what a worker was given itself wins over the master's
@@ -190,7 +191,7 @@ def _duration(value: object, *, zero: bool = False, longest: Duration | None = N
     if (not found.ns and not zero) or (longest is not None and found > longest):
         limit = "" if longest is None else f" and at most {longest}"
         given = str(value) if isinstance(value, Duration) else shown(value)
-        raise refused(f"{given} is out of range: give more than 0{limit}")
+        raise refused(f"{given} is out of range: give {'0 or more' if zero else 'more than 0'}{limit}")
     return found
 
 
@@ -206,6 +207,6 @@ ANY_DURATION: Final = read_by(lambda value: _duration(value, zero=True), accepts
 SOME_DURATION: Final = read_by(_duration, accepts=str | float)
 
 
-def duration_up_to(longest: Duration) -> PlainValidator:
-    """Read a duration above 0, up to a limit."""
-    return read_by(lambda value: _duration(value, longest=longest), accepts=str | float)
+def duration_up_to(longest: Duration, *, zero: bool = False) -> PlainValidator:
+    """Read a duration above 0, or with `zero` from 0 on, up to a limit."""
+    return read_by(lambda value: _duration(value, zero=zero, longest=longest), accepts=str | float)

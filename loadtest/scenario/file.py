@@ -52,7 +52,7 @@ class ProfileTable(TomlTable):
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """What the parts of a profile say has to go together."""
+        """The parts of a profile have to go together."""
         del faulty
         yield from _profile_faults(table, [key for key in cls.model_fields if key != "share"])
 
@@ -97,7 +97,7 @@ class MixTable(TomlTable):
 
 
 class SpeechTable(SpeechSection):
-    """What callers say, and how it is degraded."""
+    """The speech of the callers, and how it is degraded."""
 
     noise: object = None
     snr: object = None
@@ -142,7 +142,7 @@ class Scenario(RunSection):
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """What holds between phases, and what the settings of a protocol are made of."""
+        """Rules between phases, and for the types of a protocol's settings."""
         protocol, phases = table.get("protocol"), table.get("phases")
         if isinstance(protocol, Mapping) and "protocol" not in faulty:
             name = cast("Mapping[str, Any]", protocol).get(_NAME)

@@ -1,9 +1,9 @@
-"""The flags of the settings, for Locust's command line and for ours, and the settings that flags make."""
+"""The flags of the settings and of a run's load, for Locust's command line and for ours, and what flags make."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import UnionType
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -11,9 +11,12 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.scenario.document import decode_scenario
 from loadtest.scenario.fields import GROUPS, Option
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
-from telemetry.model.validation import validated
+from telemetry.model.validation import CheckedTable, validated
+
+Made = TypeVar("Made", bound=CheckedTable)
 
 
 def _option(name: str, field: FieldInfo, option: Option) -> Option:
@@ -26,17 +29,18 @@ def _option(name: str, field: FieldInfo, option: Option) -> Option:
     return replace(option, name=name, kind=kind, repeatable=repeatable, default=default)
 
 
-OPTIONS: Final = tuple(
-    sorted(
-        (
-            _option(name, field, option)
-            for name, field in SwarmSettings.model_fields.items()
-            for option in field.metadata
-            if isinstance(option, Option)
-        ),
-        key=lambda option: GROUPS.index(option.group),
+def _options_of(model: type[CheckedTable]) -> tuple[Option, ...]:
+    found = (
+        _option(name, field, option)
+        for name, field in model.model_fields.items()
+        for option in field.metadata
+        if isinstance(option, Option)
     )
-)
+    return tuple(sorted(found, key=lambda option: GROUPS.index(option.group)))
+
+
+OPTIONS: Final = _options_of(SwarmSettings)
+LOAD_OPTIONS: Final = _options_of(RunLoad)
 
 
 def settings_from(values: Mapping[str, Any], unreadable: list[str] | None = None) -> SwarmSettings:
@@ -46,27 +50,44 @@ def settings_from(values: Mapping[str, Any], unreadable: list[str] | None = None
     cannot be used, and for each that then contradicts another; where `unreadable` is given, the lines of the first kind
     are added to it instead, and the defaults stand.
     """
-    # Locust's parser and its web UI have no "not given" for text: it comes as an empty string.
-    given: dict[str, Any] = {
-        option.name: _as_kind(option, value)
-        for option in OPTIONS
-        if (value := values.get(option.name)) not in (None, "")
-    }
     # The file was read where the flag was given.
     scenario = values.get("voice_scenario")
-    given |= {"host": values.get("host") or "", **({"scenario": decode_scenario(scenario)} if scenario else {})}
-    settings, faults = validated(SwarmSettings, _with_protocol(given))
-    if settings is not None:
-        return settings
-    lines = [f"{_flag(str(fault.path[0]))} {fault.sentence}" for fault in faults]
-    faulty = {fault.path[0] for fault in faults}
-    settings = SwarmSettings.model_validate(
-        _with_protocol({name: value for name, value in given.items() if name not in faulty})
-    )
-    if unreadable is None:
+    given = _given(OPTIONS, values) | {"host": values.get("host") or ""}
+    given |= {"scenario": decode_scenario(scenario)} if scenario else {}
+    settings, lines = _made(SwarmSettings, given, _with_protocol)
+    if lines and unreadable is None:
         raise UsageError("\n".join([*lines, *(settings.faults(calls=False) if settings.host else ())]))
-    unreadable += lines
+    if unreadable is not None:
+        unreadable += lines
     return settings
+
+
+def load_from(values: Mapping[str, Any], unreadable: list[str] | None = None) -> RunLoad:
+    """Return the load that flags make, likewise."""
+    load, lines = _made(RunLoad, _given(LOAD_OPTIONS, values))
+    if lines and unreadable is None:
+        raise UsageError("\n".join(lines))
+    if unreadable is not None:
+        unreadable += lines
+    return load
+
+
+def _given(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    # Locust's parser and its web UI have no "not given" for text: it comes as an empty string.
+    found = ((option, values.get(option.name)) for option in options)
+    return {option.name: _as_kind(option, value) for option, value in found if value not in (None, "")}
+
+
+def _made(
+    model: type[Made], given: dict[str, Any], complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> tuple[Made, list[str]]:
+    """Return the model of what is given, with a line for each value that cannot be used and has its default."""
+    found, faults = validated(model, complete(given))
+    if found is not None:
+        return found, []
+    faulty = {fault.path[0] for fault in faults}
+    usable = {name: value for name, value in given.items() if name not in faulty}
+    return model.model_validate(complete(usable)), [f"{_flag(str(fault.path[0]))} {fault.sentence}" for fault in faults]
 
 
 def _as_kind(option: Option, value: Any) -> Any:
@@ -81,10 +102,10 @@ def _as_kind(option: Option, value: Any) -> Any:
     return value
 
 
-def _with_protocol(given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_protocol(given: dict[str, Any]) -> dict[str, Any]:
     host = given["host"]
     return {**({"protocol": registry.guess(host)} if host else {}), **given}
 
 
 def _flag(name: str) -> str:
-    return next(option.ours or option.flag for option in OPTIONS if option.name == name)
+    return next(option.ours or option.flag for option in (*OPTIONS, *LOAD_OPTIONS) if option.name == name)

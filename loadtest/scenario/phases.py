@@ -10,6 +10,7 @@ from loadtest.scenario import fields
 from loadtest.scenario.fields import Meaning, TomlTable
 from telemetry.model.durations import Duration
 from telemetry.model.file_faults import Path
+from telemetry.model.semconv import RAMP, PhaseKind
 from telemetry.model.validation import validated
 
 Kind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
@@ -79,7 +80,7 @@ class PhaseTable(TomlTable):
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """What belongs to the other kinds and to the other unit is left out."""
+        """Keys of the other kinds and of the other unit are left out."""
         kind = table.get("kind")
         if kind == STEPS and "steps" not in table:
             yield ("steps",), "is missing; give the number of steps"
@@ -208,3 +209,93 @@ _ENDS: Final[dict[tuple[Unit, str], type[TomlTable]]] = {
     for unit in get_args(Unit)
     for kind in ("ramp", STEPS)
 }
+
+
+# Of a run without phases of its own: until all callers that were asked for are there, and from then on.
+RAMP_UP: Final = "ramp-up"
+STEADY: Final = "steady"
+
+
+class RunClock:
+    """The time of one run in one process: it starts when every process has prepared its speech."""
+
+    def __init__(self, phases: Sequence[Phase] = ()) -> None:
+        self.phases = tuple(phases)
+        self._started_perf_ns: int | None = None
+        self._spawned_perf_ns: int | None = None
+        self._knows_spawning = False
+
+    @property
+    def started_perf_ns(self) -> int | None:
+        """The moment of the start, None before it."""
+        return self._started_perf_ns
+
+    def start(self, perf_ns: int) -> None:
+        """The run starts. A second start does nothing."""
+        if self._started_perf_ns is None:
+            self._started_perf_ns = perf_ns
+
+    def expect_ramp_up(self) -> None:
+        """Callers come one after the other: until `all_spawned` turns begin during a ramp."""
+        self._knows_spawning = True
+
+    def all_spawned(self, perf_ns: int) -> None:
+        """All callers that were asked for are there. Of several such moments the first ends the ramp."""
+        if self._spawned_perf_ns is None:
+            self._spawned_perf_ns = perf_ns
+
+    def run_s(self, perf_ns: int) -> float | None:
+        """Seconds since the start, None before it."""
+        return None if self._started_perf_ns is None else (perf_ns - self._started_perf_ns) / 1e9
+
+    def phase_of(self, perf_ns: int) -> tuple[str, PhaseKind] | None:
+        """Name and kind of the phase at a moment; the last one goes on while the last turns end."""
+        run_s = self.run_s(perf_ns)
+        if run_s is None:
+            return None
+        if self.phases:
+            phase = phase_at(self.phases, run_s) or self.phases[-1]
+            return phase.name, phase.kind
+        if self._knows_spawning and (self._spawned_perf_ns is None or perf_ns < self._spawned_perf_ns):
+            return RAMP_UP, RAMP
+        return STEADY, "hold"
+
+
+Tick = tuple[int, float]  # callers wanted, and how many to begin or end a second
+# Locust warns beyond this, and a machine that begins more calls at once is late with all of them.
+MOST_SPAWNED_PER_S: Final = 100.0
+STAND_BY: Final[Tick] = (1, 1.0)
+
+
+class LoadProfile:
+    """Follows the phases. A level is reached at once; Locust looks once a second, so that a ramp is a staircase of
+    one-second steps."""
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._phases = tuple(phases)
+        self._asked: Tick = (0, 1.0)
+
+    def tick(self, run_s: float | None, users_now: int) -> Tick | None:
+        """Return what Locust is to do, None when all phases are over. `run_s` is None before the start of the run, when
+        those who are spawned already wait until every process is ready."""
+        if self._phases[0].unit == "rate":
+            # Calls begin by their own schedule; Locust's one user stands by until the end.
+            return STAND_BY if run_s is None or phase_at(self._phases, run_s) is not None else None
+        if run_s is None:
+            users = max(1, round(self._phases[0].level_at(0.0)))
+            self._asked = (users, _rate(users))
+            return self._asked
+        phase = phase_at(self._phases, run_s)
+        if phase is None:
+            return None
+        users = round(phase.level_at(run_s))
+        before = self._asked[0]
+        # Those who are to leave finish their turn first. Locust would count them among the others until they have left,
+        # so that it hears of another number only then.
+        if users != before and users_now <= before:
+            self._asked = (users, _rate(abs(users - before)))
+        return self._asked
+
+
+def _rate(users: int) -> float:
+    return min(MOST_SPAWNED_PER_S, float(users))

@@ -87,7 +87,7 @@ class _Secret:
         return re.compile(self.head)
 
     def spans(self, text: str) -> Iterable[tuple[int, int]]:
-        """Return where it stands in a text, from its beginning as far as it is repeated."""
+        """Return its positions in a text, from its beginning as far as it is repeated."""
         at = 0
         while (found := self._beginning.search(text, at)) is not None:
             # A form may be the beginning of another one (`\\` and `\\\\`): every reading is followed.
@@ -108,7 +108,7 @@ def _any_of(forms: Forms) -> str:
 
 
 def _parts(secret: str) -> Iterable[str]:
-    """Of "Bearer abc=", "a=1; key=abc=" and "user:abc" the endpoint may repeat a part."""
+    """Parts of "Bearer abc=", "a=1; key=abc=" and "user:abc" that the endpoint may repeat."""
     yield from re.split(r"[\s;,=]+", secret)
     yield secret.partition(" ")[2].strip()
     for field in re.split(r"[\s;,]+", secret):
@@ -125,7 +125,7 @@ def _forms_of_base64(char: str) -> Forms:
 @lru_cache(maxsize=4096)
 def _forms(char: str) -> Forms:
     """A character in every form that an encoding, or one of them inside another, gives it; the longest first."""
-    if char.isascii() and char.isalnum():  # nobody needs to escape these, and few who do so all the same
+    if char.isascii() and char.isalnum():  # no encoding has to escape these, and few do
         code = ord(char)
         return (f"%{code:02X}", f"%{code:02x}", f"\\u{code:04x}", f"\\u{code:04X}", f"\\x{code:02x}", char)
     once = _escaped(char)

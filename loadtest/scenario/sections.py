@@ -15,24 +15,34 @@ from corpora.rendering.profiles.values import CHANNEL_WORDS, CODECS
 from loadtest.conversation.plan import SECOND_NS
 from loadtest.protocols import registry
 from loadtest.protocols.transports.masked_frames import MASKS
+from loadtest.reports.calibration_citing import CALLERS_A_PROCESS
 from loadtest.scenario import fields
 from loadtest.scenario.behavior import POINT_HELP, Point
 from loadtest.scenario.fields import (
     ANY_DURATION,
     AS_TEXT,
+    LARGEST_WEIGHT,
     LINE,
+    LONGEST_WAIT,
+    SOME_DURATION,
     TEXT,
     Option,
     TomlTable,
     duration_up_to,
     one_of,
+    read_by,
 )
 from loadtest.scenario.phases import MAX_RATE_PER_S, MAX_USERS, Arrival
 from telemetry.model.durations import Duration
+from telemetry.model.file_faults import shown
+from telemetry.model.validation import refused
 
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 LENGTHS: Final = get_args(LengthClass)
 LARGEST: Final = 2**63 - 1
+USERS: Final = 5  # callers, where nobody says how many
+AUTO: Final = "auto"
+MAX_PROCESSES: Final = 256
 CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
 ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 LONGEST_KEPT: Final = Duration(3650 * 86_400 * SECOND_NS)
@@ -130,8 +140,61 @@ class LoadSection(TomlTable):
     ] = fields.more_than_0(None, MAX_RATE_PER_S)  # over all processes
 
 
+def _process_count(value: object) -> int | str:
+    if value == AUTO:
+        return AUTO
+    try:
+        count = int(value) if isinstance(value, int | str) else 0
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_PROCESSES:
+        raise refused(f"{shown(value)} is not a number of processes: give 1 to {MAX_PROCESSES}, or {AUTO}")
+    return count
+
+
+class RunLoad(TomlTable):
+    """The load of one run over all its processes. Locust has flags of these names, so they are no settings of its."""
+
+    users: Annotated[
+        int | None,
+        Option(
+            f"callers at the same time (default: {USERS}; 1 for an agent that connects)", "load", "swarm", short="-u"
+        ),
+    ] = fields.whole(None, 1, MAX_USERS)
+    spawn_rate: Annotated[
+        float | None, Option("callers to start a second (default: all within 5 s, at least 10)", "load", "swarm")
+    ] = fields.more_than_0(None, LARGEST_WEIGHT)
+    processes: Annotated[
+        int | str,
+        read_by(_process_count),
+        Option(
+            "processes that share the callers, a core for each; auto: as many as the calibration of this machine found "
+            f"that they want, without one a process for {CALLERS_A_PROCESS} callers",
+            "machine",
+            "swarm",
+            metavar=f"<int|{AUTO}>",
+        ),
+    ] = Field(default=1, description="a whole number is expected")
+    run_time: Annotated[
+        Duration | None,
+        SOME_DURATION,
+        AS_TEXT,
+        Option(
+            "how long, e.g. 2m (default: until every objective has enough turns, at most 15m; at a --rate 1m)",
+            "load",
+            "swarm",
+        ),
+    ] = fields.duration()
+    stop_timeout: Annotated[
+        Duration,
+        duration_up_to(LONGEST_WAIT, zero=True),
+        AS_TEXT,
+        Option("how long turns under way then have to end; what is left is cut, and shown", "load", "swarm"),
+    ] = fields.duration("30s")
+
+
 class SpeechSection(TomlTable):
-    """What callers say."""
+    """The speech of the callers."""
 
     corpus: Annotated[
         OptionalText,
@@ -154,7 +217,7 @@ class SpeechSection(TomlTable):
 
 
 class LineSection(TomlTable):
-    """What is done to the speech, in words; a scenario file has tables for profiles and mix."""
+    """Changes to the speech, in words; a scenario file has tables for profiles and mix."""
 
     mix: Annotated[
         OptionalText,
@@ -195,7 +258,7 @@ class InterruptionSection(TomlTable):
 
 
 class KeepSection(TomlTable):
-    """What is kept of calls in addition to the store."""
+    """Data of calls that is kept in addition to the store."""
 
     keep_audio: Annotated[
         bool,
@@ -262,7 +325,7 @@ class OutputSection(TomlTable):
 
 
 class CitationSection(TomlTable):
-    """What is known of the generator's own error, from its calibration: a sentence, its bound and its conditions."""
+    """The generator's own error, as known from its calibration: a sentence, its bound and its conditions."""
 
     calibration: str | None = None
     calibrated_to_ms: str | None = None

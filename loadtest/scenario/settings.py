@@ -16,10 +16,13 @@ from loadtest.protocols.base import CallerOptions, TransportKind
 from loadtest.protocols.headers import TOKEN_VARIABLE
 from loadtest.scenario.access import (
     Headers,
+    filled_settings,
     filled_target,
     headers_from_environment,
+    literal_secret_faults,
     parse_protocol_options,
     placeholder_faults,
+    secrets_of_settings,
     secrets_of_target,
     secrets_of_url,
 )
@@ -40,7 +43,6 @@ from loadtest.scenario.sections import (
     SpeechSection,
     TargetSection,
 )
-from loadtest.scenario.setting_secrets import filled_settings, literal_secret_faults, secrets_of_settings
 from telemetry.model.formatting import declared_percent
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class SwarmSettings(
 
     @property
     def behavior(self) -> CallerBehavior:
-        """What callers do, as the planner draws it."""
+        """The behavior of callers, as the planner draws it."""
         given: dict[str, Any] = {name: getattr(self, name) for name in CallersSection.model_fields}
         if self.barge_in is not None:
             given["barge_in"] = [BargeIn(share=self.barge_in, after=self.barge_in_after or INTO_REPLY)]
@@ -109,7 +111,7 @@ class SwarmSettings(
 
     @property
     def profiles(self) -> "tuple[tuple[Profile, float], ...]":
-        """What is done to the speech, in one or several ways, each with its share of the calls. Raises CorpusError."""
+        """Changes to the speech, in one or several ways, each with its share of the calls. Raises CorpusError."""
         from corpora.rendering.profiles.parsing import profile_from_table, profiles_from_text
 
         given = {key: value for key in PARTS if (value := getattr(self, key)) is not None}
@@ -156,13 +158,13 @@ class SwarmSettings(
 
     @property
     def _passphrase(self) -> str | None:
-        """Of the client's key. A passphrase may end with a space, but the end of a file's line is no part of it."""
+        """The passphrase of the client's key. It may end with a space, but no line break is part of it."""
         passphrase = os.environ.get(PASSPHRASE_VARIABLE)
         return None if passphrase is None else passphrase.rstrip("\r\n")
 
     @property
     def protocol_settings(self) -> dict[str, Any]:
-        """What only the protocol knows: the scenario's, unless they are for another protocol, and over them the flags'.
+        """Settings that only the protocol knows: the scenario's, unless they are for another, and over them the flags'.
 
         As they were given: a secret is in the environment, and the settings hold the variable's name.
 
@@ -174,7 +176,7 @@ class SwarmSettings(
 
     @property
     def caller_options(self) -> CallerOptions:
-        """What every caller of these settings asks of the endpoint. Raises UsageError."""
+        """The requests of every caller to the endpoint. Raises UsageError."""
         return replace(self._options_without_headers, headers=self.headers)
 
     @property
@@ -191,7 +193,7 @@ class SwarmSettings(
 
     @property
     def redactor(self) -> SecretRedactor:
-        """What takes every secret of these settings out of a text."""
+        """The redactor of every secret of these settings."""
         named = [*(value for _, value in self.headers), *secrets_of_target(self.host)]
         given = [value for value in named if len(value) > MAX_PLAIN_CHARS]
         keys = secrets_of_settings(self.protocol_settings)

@@ -1,29 +1,110 @@
-"""What the processes of one swarm tell each other: the name of the run, who plans which calls, and when all are made.
+"""The master of a swarm: the name of the run, which worker plans which calls, where users are placed, when a run ends.
 
-The master's options travel to the workers with the order to start; what a worker has to say comes back as messages.
+Users are placed so that every process has the same share of the load at every moment. `--run-time` counts from the
+moment when every process has prepared its speech: Locust counts from the order to start, and a short run of a busy
+machine would end before its first call. The master's options travel to the workers with the order to start; workers
+answer with messages.
 """
 
 import os
 import sys
 import time
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 from locust import events, runners
+from locust.dispatch import UsersDispatcher
 from locust.env import Environment
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
+from locust.util.timespan import parse_timespan
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.scenario.access import TARGET_VARIABLE
+from loadtest.scenario.arrivals import WHOLE, Share, deal
 from loadtest.scenario.declaration import AskedLoad
 from loadtest.scenario.document import encode_settings
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.scenario.shares import WHOLE, Share, deal
-from loadtest.swarm.dispatching import EvenDispatcher
-from loadtest.swarm.machine_options import hold_back, put_back
-from loadtest.swarm.run_time import limit_s
+from loadtest.swarm.resolution import hold_back, put_back
 from loadtest.swarm.worker import Worker, new_run_id
+
+if TYPE_CHECKING:
+    from locust.runners import WorkerNode
+
+UsersOnWorkers = dict[str, dict[str, int]]  # by worker and user class
+
+
+class EvenDispatcher(UsersDispatcher):
+    """Places each new user on the worker with the fewest, among those on the one with the fewest of its class.
+
+    Locust deals them out in turn. Callers of two classes then lie on a worker each, and callers that leave take from
+    the last workers what later callers do not bring back: after a few spikes one of two workers has all of them.
+    Users leave in the reverse order in which they came, so what is left was even before.
+    """
+
+    def _add_users_on_workers(self) -> UsersOnWorkers:
+        wanted = min(self._current_user_count + self._user_count_per_dispatch_iteration, self._target_user_count)
+        added = self._place(self._user_generator, wanted - self._current_user_count, self._users_on_workers)
+        self._no_user_to_spawn = len(added) < wanted - self._current_user_count
+        self._current_user_count += len(added)
+        self._active_users += added
+        return self._users_on_workers
+
+    def _distribute_users(
+        self, target_user_count: int
+    ) -> "tuple[UsersOnWorkers, Iterator[str | None], cycle[WorkerNode], list[tuple[WorkerNode, str]]]":
+        """Place all users again, as if none had been placed; Locust asks for it when a worker came or went."""
+        classes = [user_class.__name__ for user_class in self._original_user_classes]
+        empty: UsersOnWorkers = {worker.id: dict.fromkeys(classes, 0) for worker in self._worker_nodes}
+        users = self._user_gen()
+        return empty, users, cycle(self._worker_nodes), self._place(users, target_user_count, empty)
+
+    def _place(
+        self, users: Iterator[str | None], count: int, on_workers: UsersOnWorkers
+    ) -> "list[tuple[WorkerNode, str]]":
+        """Place the next `count` users, fewer where there are no more; who was placed where, in order."""
+        total = {worker.id: sum(on_workers[worker.id].values()) for worker in self._worker_nodes}
+        placed: list[tuple[WorkerNode, str]] = []
+        while len(placed) < count and (user := next(users)) is not None:
+            of_class = {worker.id: on_workers[worker.id][user] for worker in self._worker_nodes}
+            worker = min(self._worker_nodes, key=lambda each: (total[each.id], of_class[each.id]))
+            on_workers[worker.id][user] += 1
+            total[worker.id] += 1
+            placed.append((worker, user))
+        return placed
+
+
+# A process that never gets ready does not keep the run alive for ever.
+LONGEST_PREPARATION_S: Final = 600.0
+
+
+def take_over(options: Any) -> None:
+    """Take the time limit of a headless run from Locust."""
+    options.voice_limit_s = options.run_time
+    options.run_time = None
+
+
+def limit_s(environment: Environment) -> float | None:
+    """Return how long the run lasts; None where nothing bounds it, or phases do."""
+    options: Any = environment.parsed_options
+    if isinstance(environment.runner, WorkerRunner):
+        limit = getattr(options, "voice_run_time", None)  # as the master had it
+    else:
+        limit = getattr(options, "voice_limit_s", None) or options.run_time
+    if isinstance(limit, str):  # as Locust's web page hands it on
+        limit = parse_timespan(limit) if limit else None
+    return limit or None
+
+
+def end_at_the_limit(environment: Environment, end: Callable[[], None], preparation_s: float = 0.0) -> None:
+    """Call `end` when the run that starts now, or after so long a preparation, has lasted long enough. Where Locust
+    counts by itself, nothing happens."""
+    taken_s = getattr(environment.parsed_options, "voice_limit_s", None)
+    if taken_s and not isinstance(environment.runner, WorkerRunner):
+        gevent.spawn_later(preparation_s + taken_s, end)
+
 
 LOOK_EVERY_S: Final = 0.5
 # How many heartbeats, one a second, a worker may miss before it is taken for missing. Locust's three are fewer than a
@@ -73,7 +154,7 @@ class Coordinator:
 
     def stopping(self) -> None:
         """The run is being stopped. Locust does so by itself when it has not heard of any worker for some seconds, and
-        then waits for somebody who starts the next one, for ever where nobody can."""
+        then waits for the next start, which never comes in a headless run."""
         self._is_abandoned = all(client.state == STATE_MISSING for client in self._runner.clients.all)
 
     def end(self) -> None:
@@ -144,7 +225,7 @@ def _introduce(environment: Environment, **_: Any) -> None:
     if environment.host and options is not None and public_target(whole) == environment.host:
         options.voice_target = whole
     elif environment.web_ui is not None and environment.host and options is not None:
-        # Locust's page shows the address. What stands for it there is exchanged for the whole when the test starts.
+        # Locust's page shows the public address, which is replaced by the whole one when the test starts.
         options.voice_target = environment.host
         environment.host = options.host = public_target(environment.host)
     if isinstance(environment.runner, MasterRunner):
@@ -159,7 +240,7 @@ def wait_until_joined(environment: Environment) -> None:
 
 
 def share_of(environment: Environment) -> Share:
-    """Which calls this process plans."""
+    """The calls that this process plans."""
     if not isinstance(environment.runner, WorkerRunner):
         return WHOLE
     return deal(getattr(environment.parsed_options, "voice_workers", []), environment.runner.worker_index)
@@ -178,7 +259,7 @@ def load_of(environment: Environment) -> AskedLoad:
 
 
 def end_with_the_calls(environment: Environment, worker: Worker) -> None:
-    """Where a number of calls was asked for: end the run, or tell the master, when this process has made its own."""
+    """End the run, or report to the master, when this process has made its calls, where a number was asked for."""
     if worker.settings.calls is not None:
         gevent.spawn(_wait_for_the_calls, environment, worker)
 

@@ -11,10 +11,8 @@ import gevent
 from gevent.pool import Group
 
 from loadtest.conversation.plan import CallPlan
-from loadtest.scenario.arrivals import Due, Ledger, schedule
-from loadtest.scenario.phases import Phase
-from loadtest.scenario.run_clock import RunClock
-from loadtest.scenario.shares import Share
+from loadtest.scenario.arrivals import Due, Ledger, Share, schedule
+from loadtest.scenario.phases import Phase, RunClock
 from telemetry.export.instrumentation import PhaseStarts
 
 LOOK_EVERY_S: Final = 0.1
@@ -38,7 +36,7 @@ class OpenCalls:
         max_calls: int,
         perf_ns: Callable[[], int],
     ) -> None:
-        """Of the first `calls` of the schedule (all, where None); `max_calls` is of the whole run."""
+        """`calls` limits the schedule to its first ones (None: all); `max_calls` is of the whole run."""
         self._clock, self._share, self._calls = clock, share, calls
         self._schedule = schedule(phases, seed)
         self._ledger = Ledger(phases, share_of_limit(max_calls, share))

@@ -1,4 +1,4 @@
-"""What each call says, decided by the seed alone: a run can be repeated, and two cohorts can hear the same audio.
+"""The plan of each call, decided by the seed alone: a run can be repeated, and two cohorts can hear the same audio.
 
 A call is planned from the seed and its number in the run. Nothing depends on what earlier calls did, or when; and what
 one kind of behavior draws is not drawn from another's source: the same seed gives the same words with barge-ins and
@@ -16,8 +16,8 @@ from corpora.rendering.mix import largest_remainder
 from loadtest.conversation.plan import SECOND_NS, Backchannel, CallPlan, Limits, PlannedTurn, ReplyPoint
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.distributions import random_source
+from loadtest.scenario.arrivals import WHOLE, Share
 from loadtest.scenario.behavior import INTO_REPLY, CallerBehavior
-from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech.preparation import PreparedLine
 
 # A sign of attention is short: the shortest clips there are, if they are no longer than this.
@@ -41,7 +41,7 @@ class CallPlanner:
         share: Share = WHOLE,
         calls: int | None = None,
     ) -> None:
-        """Of the one sequence that the seed stands for it plans its `share`, among the first `calls` calls. Every line
+        """Plan the `share` of the one sequence that the seed gives, among the first `calls` calls. Every line
         carries the same clips in the same order."""
         self._lines = tuple(_Line(line) for line in lines)
         self._line_shares = {str(number): line.share for number, line in enumerate(lines)}

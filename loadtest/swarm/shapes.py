@@ -1,4 +1,4 @@
-"""The phases of a scenario as a Locust shape."""
+"""The callers that there are to be at a moment of a run: the phases of a scenario as a Locust shape."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,9 +6,7 @@ from typing import Any
 
 from locust import LoadTestShape
 
-from loadtest.scenario.load_profile import LoadProfile
-from loadtest.scenario.phases import Phase
-from loadtest.scenario.run_clock import RunClock
+from loadtest.scenario.phases import LoadProfile, Phase, RunClock
 
 
 class ScenarioShape(LoadTestShape):

@@ -17,11 +17,9 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.errors import UsageError
 from loadtest.scenario.document import BEGUN_VARIABLE
-from loadtest.scenario.phases import Phase
-from loadtest.scenario.run_clock import RunClock
-from loadtest.swarm.coordinator import finish
+from loadtest.scenario.phases import Phase, RunClock
+from loadtest.swarm.coordinator import LONGEST_PREPARATION_S, end_at_the_limit, finish, take_over
 from loadtest.swarm.resolution import settings_of
-from loadtest.swarm.run_time import LONGEST_PREPARATION_S, end_at_the_limit, take_over
 from loadtest.swarm.shapes import ScenarioShape
 
 READY: Final = "voice_ready"

@@ -34,7 +34,7 @@ from telemetry.model.turns import Turn
 
 _log = logging.getLogger(__name__)
 
-# What Locust's own statistics show beside voice to voice, for those who watch its web UI. Its percentiles know nothing
+# Stages that Locust's own statistics show in addition to voice to voice, for its web UI. Its percentiles know nothing
 # of turns that went unanswered, so the names of the rows say whose they are.
 STAGES: Final = (
     "asr_partial_latency",
@@ -112,7 +112,7 @@ def report_to_locust(environment: Environment, turn: Turn) -> None:
     """Show a turn in Locust's own statistics. Invalid turns are counted apart: they are our fault, not the target's.
 
     A request of Locust's is a turn, its response time voice to voice: so "Aggregated" and the charts of the web UI are
-    about nothing else. The other stages and invalid turns have rows of their own beside it.
+    about nothing else. The other stages and invalid turns have rows of their own.
     """
     if turn.outcome == "invalid":
         _note_invalid(environment, TurnFailed(", ".join(turn.invalid_reasons)))
@@ -169,7 +169,7 @@ def _start(environment: Environment, **_: Any) -> None:
             refuse(environment, faults)
             return
         worker = Worker(
-            settings, share=share_of(environment), progress=_breathe, clock=clock, load=load_of(environment)
+            settings, share=share_of(environment), progress=_yield_to_hub, clock=clock, load=load_of(environment)
         )
     except (VoiceprobeError, CorpusError, TelemetryError) as error:
         refuse(environment, str(error).splitlines())
@@ -206,7 +206,7 @@ def _warn_of_few_files(settings: SwarmSettings, load: AskedLoad) -> None:
         sys.stderr.write(f"voiceprobe: {shortage}; calls that find none left are invalid\n")
 
 
-def _breathe(done: int, total: int) -> None:
+def _yield_to_hub(done: int, total: int) -> None:
     # Preparing speech may take longer than a master waits for a sign of life.
     del done, total
     gevent.sleep(0)

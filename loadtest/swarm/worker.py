@@ -1,4 +1,4 @@
-"""What one worker process has: the engine, the prepared speech, telemetry and its health report."""
+"""One worker process: the engine, the prepared speech, telemetry and its health report."""
 
 import inspect
 import sys
@@ -14,6 +14,7 @@ from loadtest.conversation.evidence import ValidityLimits
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.plan import CallPlan, Limits, PlannedTurn
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn
+from loadtest.conversation.state import State
 from loadtest.conversation.transcripts import word_errors
 from loadtest.conversation.warmup import warm_up
 from loadtest.engine.call import Call
@@ -25,23 +26,65 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
 from loadtest.protocols.base import CallerProtocol
+from loadtest.scenario.arrivals import WHOLE, Share
 from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration
-from loadtest.scenario.run_clock import RunClock
+from loadtest.scenario.phases import RunClock
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech.preparation import PreparedCorpus, prepare
 from loadtest.swarm.cores import usable_cores
-from loadtest.swarm.gc_control import GcControl
-from loadtest.swarm.greenlet_throttle import GreenletThrottle
 from loadtest.swarm.kept_calls import KeptCalls
 from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import CallPlanner
-from loadtest.swarm.priority import ask_for_priority, leave_realtime_to_the_pacer
-from loadtest.swarm.recording import Recording
+from loadtest.swarm.priority import GcControl, GreenletThrottle, ask_for_priority, leave_realtime_to_the_pacer
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
 from telemetry.model.turn_spans import AttributeValue, turn_attributes
 from telemetry.model.turns import Turn, with_plain_texts
+
+
+class Recording:
+    """Records the exchanges of a call.
+
+    Nothing of `rest` waits, so that it can be the last thing that a greenlet does which is being ended, and what is
+    done for the greenlets that are not there any more when a process ends.
+    """
+
+    def __init__(self, record: Callable[[Call, Exchange], None], end: Callable[[Call | None], None]) -> None:
+        self._record, self._end = record, end
+        self._call: Call | None = None
+        self._in_hand: list[Exchange] = []
+
+    def began(self, call: Call) -> None:
+        """The call whose exchanges these are."""
+        self._call = call
+
+    def take(self, exchange: Exchange) -> None:
+        """An exchange has ended; it is to be recorded, by `record` or with the rest."""
+        self._in_hand.append(exchange)
+
+    def record(self) -> None:
+        """Record the exchanges in hand about which nothing more may come."""
+        call = self._call
+        if call is None:
+            return
+        is_over = call.conversation.state is State.OVER
+        for exchange in [each for each in self._in_hand if is_over or not each.awaits_more]:
+            self._in_hand = [each for each in self._in_hand if each is not exchange]
+            self._record(call, exchange)
+
+    def rest(self) -> None:
+        """Record what is left, and end. Idempotent."""
+        call = self._call
+        if call is not None:
+            while not call.exchanges.empty():
+                exchange = call.exchanges.get_nowait()
+                if exchange is not None:
+                    self._in_hand.append(exchange)
+            in_hand, self._in_hand = self._in_hand, []
+            for exchange in in_hand:
+                self._record(call, exchange)
+        self._end(call)
+
 
 HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
@@ -53,7 +96,7 @@ BUSY_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class _Sinks:
-    """Where the turns of a call go."""
+    """The receivers of the turns of a call."""
 
     trace: CallTrace
     on_turn: Callable[[Turn], None]
@@ -120,12 +163,13 @@ class Worker:
         keeps = settings.keep_audio or settings.keep_text
         self._kept = KeptCalls(settings, self.prepared, self.engine, self.run_id) if keeps else None
         self._warm_up()
-        self._gc_control.tame()
+        self._gc_control.disable_full_collections()
 
     def _warm_up(self) -> None:
-        """What is done for the first time loads what it needs, for tens of milliseconds: better now than while callers
-        speak. That is a delivery of telemetry, a turn, and the look that Locust takes at who called it when it stops a
-        run, which reads every module there is."""
+        """Run the first export, turn and `inspect.stack()` now: each loads what it needs, for tens of milliseconds.
+
+        Locust inspects the stack when it stops a run, which reads every module there is.
+        """
         inspect.stack()
         self._gauges.report(frames_sent=0, calls_in_flight=0)
         self._telemetry.flush(FIRST_FLUSH_S)
@@ -176,7 +220,7 @@ class Worker:
         return registry.make_caller(self.settings.protocol, self._caller_options)
 
     def begin_open_calls(self, on_turn: Callable[[Turn], None]) -> None:
-        """Where calls arrive by a schedule: begin them by it from the start of the run's clock."""
+        """Begin the calls that arrive by a schedule, from the start of the run's clock."""
         if self.open_calls is not None:
             self.open_calls.begin(self.plan, lambda plan, began: self.call(on_turn, plan=plan, began=began))
 

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.evaluated import RolloutHere, StageAnswer
-from loadtest.rollout.runner import RolloutRunner
+from loadtest.rollout.runner import RolloutHere, RolloutRunner, StageAnswer
 from loadtest.rollout.share_changes import ChangeFailedError, ChangeShare, ShareUnchangedError
 from loadtest.rollout.showing import RolloutView
 from telemetry.model.errors import StoreError

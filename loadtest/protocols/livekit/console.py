@@ -61,7 +61,7 @@ class ConsoleCaller(CallerProtocol):
     # What is sent.
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
-        """Return where to wait for the agent. The trace reaches nobody: the link has no place for it."""
+        """Return the address to wait for the agent at. The link has no place for the trace."""
         del traceparent
         return OpenRequest(target_url, wait_s=self._settings.wait_s)
 
@@ -123,7 +123,7 @@ class ConsoleCaller(CallerProtocol):
         return self._session.audio(kind, pcm, rate_hz) if pcm else ()
 
     def _flushed(self, events: Sequence[VoiceEvent]) -> Sequence[VoiceEvent]:
-        """Answer at once what was flushed before the session was ready: nobody hears it, and the agent waits."""
+        """Answer at once what was flushed before the session was ready: no caller hears it, and the agent waits."""
         if self._session.ready:
             return events
         for event in events:

@@ -109,7 +109,7 @@ class CannedTools:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """What a session object declares; None where it declares nothing.
+    """The declarations of a session object; None where it declares nothing.
 
     `unreadable` contains a sentence for each declaration that is invalid.
     """

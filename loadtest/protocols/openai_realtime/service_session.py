@@ -199,7 +199,7 @@ class _Audio(pydantic.BaseModel):
 
 
 class _Session(pydantic.BaseModel):
-    """What a client sends, in GA's members and the beta's."""
+    """The session as a client sends it, in GA's members and the beta's."""
 
     type: Literal["realtime"] | None = None
     model: Text = None

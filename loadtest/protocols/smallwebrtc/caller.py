@@ -32,6 +32,7 @@ from loadtest.protocols.base import (
     SpokenText,
     VoiceEvent,
 )
+from loadtest.protocols.error_objects import refused_request
 from loadtest.protocols.failure import Failure, retry_after_of_headers
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
@@ -46,7 +47,6 @@ from loadtest.protocols.json_fields import (
 )
 from loadtest.protocols.pipecat.caller import RtviVersion, faults_of_the_bot
 from loadtest.protocols.pipecat.rtvi import VERSION, RtviReply, RtviSession, Status, client_ready, disconnect, trace
-from loadtest.protocols.refusals import refused_request
 from loadtest.protocols.webrtc_items import (
     ChannelOpen,
     IceServer,

@@ -260,7 +260,7 @@ class StagesCaller(CallerProtocol):
         return self.pending()  # nothing while the recording goes on: its last words come later than the speech
 
     def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
-        """Cancel every request that is running: nobody listens to what would still come."""
+        """Cancel every request that is running: its answer is not heard any more."""
         del played_ms
         return self._break_off()
 

@@ -20,13 +20,12 @@ import msgspec
 import orjson
 
 from loadtest.protocols.address import public_target
-from loadtest.protocols.endpoint_headers import kept_headers
-from loadtest.protocols.error_objects import error_message
+from loadtest.protocols.error_objects import error_message, refused_request
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields, retry_after_of_headers
+from loadtest.protocols.headers import kept_headers
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpHead, HttpItem
 from loadtest.protocols.json_fields import Json, MalformedError, as_object, excerpt, parse_object
 from loadtest.protocols.message_limit import message_limit, over_limit
-from loadtest.protocols.refusals import refused_request
 from loadtest.protocols.stages.parts import Broken, Malformed, Part, Served, StageName, Unknown
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line

@@ -19,7 +19,7 @@ class StageReply:
     words_over: bool = False  # no more text comes
     speaking: str | None = None  # the request whose audio comes now
     spoken: int = 0  # how many requests for speech have been made
-    waiting: deque[str] = field(default_factory=deque[str])  # sentences that nobody speaks yet
+    waiting: deque[str] = field(default_factory=deque[str])  # sentences that are not spoken yet
     carried: set[Content] = field(default_factory=set[Content])
     usage: dict[str, int] = field(default_factory=dict[str, int])
     metadata: dict[str, str] = field(default_factory=dict[str, str])

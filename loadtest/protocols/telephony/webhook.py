@@ -11,9 +11,9 @@ from typing import Final
 from urllib.parse import urlencode, urljoin, urlsplit
 from xml.parsers import expat
 
+from loadtest.protocols.error_objects import redirected_to, refusal_text
 from loadtest.protocols.failure import Failure, OpeningRefused
 from loadtest.protocols.http_items import HttpAnswer, HttpRequest
-from loadtest.protocols.refusals import redirected_to, refusal_text
 from loadtest.protocols.telephony.wires import (
     TWILIO_HEADER,
     Headers,

@@ -55,7 +55,7 @@ class Http1Client:
         if not data or not self.is_open:
             return []
         if self.running is None:
-            self.is_open = False  # nobody asked for it
+            self.is_open = False  # an answer without a request
             return []
         self.answered = True
         items = self._receive(data)

@@ -1,1 +1,1 @@
-"""The wire of Wyoming over TCP: `events` are its frames, `caller` speaks it."""
+"""The wire of Wyoming over TCP."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
+import msgspec
+import orjson
 from pydantic import AfterValidator
 
 from loadtest.audio import pcm as samples
@@ -33,7 +35,18 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.error_objects import error_message
 from loadtest.protocols.failure import Failure, code_of
-from loadtest.protocols.json_fields import MalformedError, as_list, as_object, optional_count, optional_text
+from loadtest.protocols.foreign import message_type
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    as_list,
+    as_object,
+    excerpt,
+    optional_count,
+    optional_object,
+    optional_text,
+    parse_object,
+)
 from loadtest.protocols.received import malformed, unhandled
 from loadtest.protocols.stages.parts import StageName, not_observable
 from loadtest.protocols.stages.reply import StageReply
@@ -45,7 +58,40 @@ from loadtest.protocols.wire_settings import (
     read_settings,
     refuse,
 )
-from loadtest.protocols.wyoming.events import WyomingEvent, event_header, parse_event
+
+
+class WyomingEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event."""
+
+    type: str
+    data: Json
+    payload: bytes
+
+
+def event_header(kind: str, data: Mapping[str, Any], payload_bytes: int = 0) -> bytes:
+    """Return what precedes the payload of an event. Members of the data whose value is None are left out."""
+    members = {name: value for name, value in data.items() if value is not None}
+    encoded = orjson.dumps(members) if members else b""
+    header: dict[str, Any] = {"type": kind, "version": "1.10.2"}
+    if encoded:
+        header["data_length"] = len(encoded)
+    if payload_bytes:
+        header["payload_length"] = payload_bytes
+    return orjson.dumps(header) + b"\n" + encoded
+
+
+def parse_event(message: bytes) -> WyomingEvent:
+    """Parse one whole event: its data is the line's own, and that which follows it. Raises MalformedError."""
+    line, newline, rest = message.partition(b"\n")
+    header = parse_object(line)
+    data_bytes = optional_count(header, "data_length") or 0
+    if not newline or len(rest) != data_bytes + (optional_count(header, "payload_length") or 0):
+        raise MalformedError(f"not an event: {excerpt(message)}")
+    data: dict[str, object] = dict(optional_object(header, "data") or {})
+    if data_bytes:
+        data |= parse_object(rest[:data_bytes])
+    return WyomingEvent(message_type(header, "type", line), data, rest[data_bytes:])
+
 
 WIRE: Final = "wyoming"
 Stage = Literal["asr", "handle", "tts"]
@@ -229,7 +275,7 @@ class WyomingCaller(CallerProtocol):
         self._speak(reply)
 
     def _speak(self, reply: StageReply) -> None:
-        # A server that closes after each synthesis would not read a request behind speech that nobody hears any more.
+        # A server that closes after each synthesis would not read a request behind speech that is not heard any more.
         text = reply.next_text() if "tts" in self._stages and not self._abandoned else None
         if text is None:
             return

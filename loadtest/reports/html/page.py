@@ -8,15 +8,154 @@ from typing import Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
-from loadtest.reports.html import details, pictures
-from loadtest.reports.html.elements import document, folded, prose, section, table, text_of
+from loadtest.reports.html import pictures
+from loadtest.reports.html.elements import document, folded, pairs, prose, section, table, text_of
 from loadtest.reports.judged_objectives import JudgedObjective, missed_first
-from loadtest.reports.rows import load_line
-from loadtest.reports.run_report import RunReport
-from loadtest.reports.tables import TOO_FEW, stage_table
+from loadtest.reports.rows import evidence_rows, happened_rows, load_line, run_rows
+from loadtest.reports.run_report import RunReport, SlowTurn
+from loadtest.reports.tables import TOO_FEW, ReportTable, run_tables, stage_table
+from telemetry.charts.drawing import Picture, Row
+from telemetry.charts.run import waterfall
+from telemetry.charts.static import PAGE, both_sizes
 from telemetry.model import formatting
-from telemetry.model.metrics import HEADLINE
+from telemetry.model.bounds import BOUNDED, turn_figures, turn_measured_within
+from telemetry.model.formatting import NS_PER_MS, in_milliseconds
+from telemetry.model.metrics import HEADLINE, METRICS, shown_in
+from telemetry.model.waterfall import BAR_LABELS, BAR_NAMES, SIDE_LABELS, Bar, Waterfall
 from telemetry.store.answers import StageStats
+
+
+def _sections(report: RunReport) -> list[str]:
+    """All parts that there is something to say in, in the order of the page."""
+    run, summary = report.run, report.summary
+    return [
+        _slowest(report),
+        section("What happened", [pairs(happened_rows(summary))]),
+        *(section(below.title, [_listed(below)]) for below in run_tables(run, summary)),
+        section("How well this was measured", [pairs(evidence_rows(run, summary))]),
+        section("The run", [pairs(run_rows(run, summary))]),
+    ]
+
+
+def _listed(shown: ReportTable) -> str:
+    """A table with what is said below it. A row begins with a text: a figure there goes to the end."""
+    heading, rows, texts = shown.heading, shown.rows, shown.texts
+    if 0 not in texts:
+        heading, rows = (*heading[1:], heading[0]), [(*row[1:], row[0]) for row in rows]
+        texts = frozenset(place - 1 for place in texts)
+    below = "".join(f'<p class="hint">{prose(line)}</p>' for line in (*shown.notes, *shown.warnings))
+    return table(shown.caption or shown.title, heading, rows, texts=texts) + below
+
+
+def _slowest(report: RunReport) -> str:
+    slowest = report.pictures.slowest
+    if not slowest:
+        return ""
+    hint = "each turn on one clock, in ms from the end of the caller's speech; the slowest first"
+    if any(slow.has_both_sides for slow in slowest):
+        hint += "; full bars are heard by the caller, pale ones below them reported by the service"
+    return section("The slowest turns", [_turn(slow, place) for place, slow in enumerate(slowest, start=1)], hint)
+
+
+def _turn(slow: SlowTurn, place: int) -> str:
+    head = f"<h3>{place}. {prose(turn_heading(slow))}</h3>"
+    about = "".join(f"<span>{prose(name)} <b>{prose(value)}</b></span> " for name, value in _turn_about(slow))
+    drawn = draw_waterfall(slow.waterfall)
+    heading, rows = ("stage", "side", "begins", "ends", "took"), _bar_rows(slow.waterfall)
+    cells = folded("The turn as a table", table(f"Turn {place}", heading, rows, texts=2))
+    return f'<article>{head}<p class="about">{about}</p>{drawn}{cells}</article>'
+
+
+# Speech and reply last seconds, the stages between them a tenth of that: the picture is about the wait.
+_LONG: Final = ("speech", "playing")
+_BEFORE: Final = 0.16
+_AFTER: Final = 0.24
+_SHORTEST_NS: Final = 200.0 * NS_PER_MS
+
+
+def view_ns(shown: Waterfall) -> tuple[float, float]:
+    """The bounds of the picture: the whole wait, with some of the speech before and of the reply after."""
+    ends = [bar.end_ns for bar in shown.bars if bar.name not in _LONG]
+    begins = [bar.start_ns for bar in shown.bars if bar.name == "playing"]
+    wait = max(float(max([*ends, *begins], default=0)), _SHORTEST_NS)
+    return min(0.0, *begins, 0.0) - wait * _BEFORE, wait * (1 + _AFTER)
+
+
+def turn_heading(slow: SlowTurn) -> str:
+    """Return how long the caller waited in this turn, and which stage took most of it."""
+    heard, reported = slow.waterfall.client_voice_to_voice_ns, slow.waterfall.service_voice_to_voice_ns
+    waited = formatting.milliseconds(reported if heard is None else heard)
+    if heard is not None and (within := turn_measured_within(slow.turn, METRICS[HEADLINE])) is not None:
+        waited += f" ({within})"
+    longest = longest_stage(slow.waterfall)
+    if longest is None:
+        return waited
+    return f"{waited}: {BAR_LABELS[longest.name]} took {formatting.milliseconds(longest.length_ns)}"
+
+
+def longest_stage(shown: Waterfall) -> Bar | None:
+    """The longest part of the wait, as the service reports it where it does; None where no stage is known."""
+    stages = [bar for bar in shown.bars if bar.name not in _LONG and bar.length_ns > 0]
+    reported = [bar for bar in stages if bar.source == "service" or bar.name in ("unexplained", "leading_silence")]
+    has_service = any(bar.source == "service" for bar in stages)
+    return max(reported if has_service else stages, key=lambda bar: bar.length_ns, default=None)
+
+
+def _turn_about(slow: SlowTurn) -> list[tuple[str, str]]:
+    """Return what a turn was: a name and a value for each thing that is known of it."""
+    turn = slow.turn
+    known = [
+        ("utterance", turn.utterance_id),
+        ("cohort", turn.cohort),
+        ("route", turn.route),
+        ("model", turn.model),
+        ("cache", None if turn.cache_hit is None else "hit" if turn.cache_hit else "miss"),
+        ("fallback", turn.fallback),
+        ("noise", turn.noise_profile),
+        ("call", f"{turn.call_id}, turn {turn.turn_index}"),
+        ("trace", turn.trace_id or None),
+    ]
+    figures = turn_figures(turn, (METRICS[name] for name in shown_in("page") if METRICS[name] in BOUNDED))
+    return [*((name, value) for name, value in known if value), *figures]
+
+
+def _bar_rows(shown: Waterfall) -> list[tuple[str, str, str, str, str]]:
+    """The bars as cells of a table: stage, side, begin, end, length."""
+    return [
+        (
+            BAR_LABELS[bar.name],
+            SIDE_LABELS[bar.source],
+            formatting.signed_milliseconds(bar.start_ns),
+            formatting.signed_milliseconds(bar.end_ns),
+            formatting.milliseconds(bar.length_ns),
+        )
+        for bar in shown.bars
+    ]
+
+
+def draw_waterfall(shown: Waterfall) -> str:
+    """The picture: a line per stage, the caller's bar above the service's; zero is the end of the caller's speech."""
+    low, high = view_ns(shown)
+    seen = [bar for bar in shown.bars if bar.length_ns > 0 and bar.end_ns >= low and bar.start_ns <= high]
+    names = [(name, BAR_LABELS[name]) for name in BAR_NAMES if any(bar.name == name for bar in seen)]
+    rows: list[Row] = []
+    for name, label in names:
+        bars = [bar for bar in seen if bar.name == name]
+        rows.append({"name": label, "figures": " / ".join(formatting.milliseconds(bar.length_ns) for bar in bars)})
+        rows += [
+            {
+                "name": label,
+                "place": int(bar.source == "service"),
+                "low": in_milliseconds(bar.start_ns),
+                "high": in_milliseconds(bar.end_ns),
+                "text": f"{label}, {SIDE_LABELS[bar.source]}: {formatting.milliseconds(bar.length_ns)}",
+            }
+            for bar in bars
+        ]
+    origin = "the end of the speech" if shown.origin == "speech_end" else "the begin of the turn"
+    spec = waterfall(names, (in_milliseconds(low), in_milliseconds(high)), origin, PAGE)
+    return both_sizes(Picture(rows, spec, "One turn on one clock; the table has its figures"))
+
 
 _SYMBOLS: Final = {"met": "✓", "missed": "✕", "undecided": "?", "not judged": "–"}
 # The class of the verdict's color; only a run that met everything is green.
@@ -43,7 +182,7 @@ def as_html(report: RunReport) -> str:
         _stages(report),
         _stack(report),
         _distribution(report),
-        *details.sections(report),
+        *_sections(report),
     ]
     return document(title, body, f"Made by {made} from the store of the run; times are UTC.")
 
@@ -53,7 +192,7 @@ def _word(code: ExitCode) -> str:
 
 
 def _without_word(sentence: str) -> str:
-    """The sentence without the word that stands above it in large letters."""
+    """The sentence without the word of its heading."""
     return sentence.removeprefix("Not judged: ").removeprefix("Undecided: ").removeprefix("Missed: ")
 
 
@@ -152,7 +291,7 @@ def _stages(report: RunReport) -> str:
     drawn = pictures.draw_stages(report.summary, report.objectives)
     by = "as the caller heard them" if report.run.service is None else report.summary.client_service_delta.reported
     hint = "each bar reaches to p50, p95 and p99; an upright line is a budget (an objective)" if drawn else ""
-    return section(f"Stages against their budget, {by}", [drawn, details.listed(stage_table(report.summary))], hint)
+    return section(f"Stages against their budget, {by}", [drawn, _listed(stage_table(report.summary))], hint)
 
 
 def _stack(report: RunReport) -> str:

@@ -144,7 +144,7 @@ def _stage_rows(label: str, stats: MetricStats, thresholds_ns: Sequence[float]) 
 
 
 def draw_stack(stages: Sequence[StageStats]) -> str:
-    """Return where voice-to-voice goes: the stages one after the other, at their p50 and at their p95, on one scale."""
+    """Return the parts of voice-to-voice: the stages one after the other, at their p50 and p95, on one scale."""
     rows: list[Row] = []
     for which in ("p50", "p95"):
         at = 0.0
@@ -170,7 +170,7 @@ class LatencyBins:
     counts: tuple[int, ...]
 
     def bounds_ns(self, index: int) -> tuple[float, float]:
-        """From where to where a bin reaches."""
+        """The bounds of a bin."""
         begin = self.low_ns + index * self.width_ns
         return begin, begin + self.width_ns
 

@@ -22,7 +22,7 @@ from telemetry.store.rollout_rows import RolloutEntry
 _WORDS: Final = {"promote": "Promote", "hold": "Hold", "roll_back": "Roll back"}
 _CLASSES: Final = {"promote": "met", "hold": "undecided", "roll_back": "missed"}
 _CURVE_POINTS: Final = 200
-# Of the slowest turns, which nobody compares, the curves show no more than this share.
+# The curves leave out a larger share of the slowest turns, which are not compared.
 _SHOWN_SHARE: Final = 0.995
 _NEWEST_CHANGES: Final = 200
 _SHOCKS: Final = "What happens to the hosts, the region or the deployment of one cohort alone counts as that cohort's."

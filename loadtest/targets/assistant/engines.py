@@ -41,7 +41,7 @@ class Engines:
     running: tuple[AssistantEngine, ...]
 
     def variant(self, cohort: str | None) -> ServedVariant:
-        """What serves a call of this cohort."""
+        """The variant that serves a call of this cohort."""
         return self.default if cohort is None else self.variants.get(cohort, self.default)
 
     async def start(self) -> None:

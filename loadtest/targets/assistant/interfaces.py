@@ -1,4 +1,4 @@
-"""What engines are to a session: recognizers, models, voices, caches and embeddings, each shared by all sessions."""
+"""Interfaces of engines, each shared by all sessions: recognizers, models, voices, caches and embeddings."""
 
 import random
 from collections.abc import AsyncGenerator

@@ -105,7 +105,7 @@ class EngineWorker:
 
     def _launch(self) -> None:
         self._starting = asyncio.create_task(self._run())
-        # Who waits for it gets the error; if it is started again by itself, there is nobody.
+        # A caller that waits gets the error; after a restart on its own, none waits.
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _run(self) -> None:

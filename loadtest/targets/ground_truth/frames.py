@@ -88,7 +88,7 @@ def _kind(frame: bytes) -> Kind:
 
 
 def _end_of_frame(data: bytes, at: int) -> int | None:
-    """Return where the masked frame at `at` ends, or None while it is incomplete."""
+    """Return the end of the masked frame at `at`, or None while it is incomplete."""
     if len(data) - at < 2:
         return None
     length, head = data[at + 1] & 0x7F, 2

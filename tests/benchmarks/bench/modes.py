@@ -15,7 +15,7 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.protocols import registry
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import prepare
-from loadtest.targets.ground_truth.events import TurnEvents, frame, samples_in
+from loadtest.targets.ground_truth.conversation import TurnEvents, frame, samples_in
 from loadtest.targets.ground_truth.plan import MS, TOKEN_GAP_NS, TOKENS, Behavior, ReplyPlanner, TurnPlan
 from loadtest.targets.ground_truth.speech import FRAME_SAMPLES, RATE_HZ
 

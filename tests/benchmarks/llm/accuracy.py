@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import LlmClient, run
-from loadtest.llm.target import LlmTarget
 from tests.integration.llm.declared_server import Plan
 
 SERVER = Path(__file__).parents[2] / "integration" / "llm" / "declared_server.py"

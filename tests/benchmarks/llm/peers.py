@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.figures import Percentile, figure
-from loadtest.llm.target import LlmTarget
 from loadtest.targets.assistant.real import environment
 from tests.benchmarks.llm.accuracy import declared_server, go_first
 from tests.integration.llm.declared_server import Plan

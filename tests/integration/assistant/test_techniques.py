@@ -8,6 +8,7 @@ from rich.console import Console
 from corpora.manifest.library import BUNDLED
 from loadtest.run.request import RunRequest, check
 from loadtest.scenario.options import settings_from
+from loadtest.scenario.sections import RunLoad
 from loadtest.techniques.job import TechniquesRequest, techniques
 from tests.declared_techniques import SCRIPTED, declared_technique
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.nightly
 
 def test_a_declared_technique_shows_what_it_saves_and_a_kept_row_is_not_measured_again(tmp_path: Path) -> None:
     spoken = {"host": "ws://127.0.0.1:1/v1/realtime", "corpus": BUNDLED, "length": "short", "think": 0.05}
-    checked = check(RunRequest(settings_from(spoken), 1, 1, None, None, tmp_path / "run", None))
+    checked = check(RunRequest(settings_from(spoken), RunLoad(users=1), None, tmp_path / "run", None))
     request = TechniquesRequest(checked, (declared_technique(250),), 0.5, 20.0, 20, SCRIPTED)
     rows, interrupted = techniques(request, Console(quiet=True))
     assert not interrupted

@@ -22,12 +22,12 @@ from rich.console import Console
 from corpora.manifest.library import open_corpus
 from corpora.manifest.manifest import MANIFEST_NAME
 from loadtest.audit.job import CORPUS, Audited, AuditRequest, Coverage, audit
-from loadtest.audit.needles import of_value
-from loadtest.audit.places import Places
-from loadtest.audit.redis_server import redis_server
-from loadtest.audit.search import Search
+from loadtest.audit.places import Places, redis_server
+from loadtest.audit.search import Search, of_value
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.scenario.sections import RunLoad
+from telemetry.model.durations import Duration
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
@@ -180,7 +180,7 @@ def test_a_corpus_without_personal_data_is_refused(tmp_path: Path) -> None:
     shutil.copytree(open_corpus(CORPUS, check_clips=False).path, corpus)
     manifest = corpus / MANIFEST_NAME
     manifest.write_text(re.sub(r'"pii_kinds":\[[^]]*\]', '"pii_kinds":[]', manifest.read_text()))
-    request = AuditRequest(str(corpus), 1, 1.0, tmp_path / "out", None)
+    request = AuditRequest(str(corpus), RunLoad(users=1, run_time=Duration.of_s(1)), tmp_path / "out", None)
     with pytest.raises(
         UsageError, match=r"has no utterance whose pii_kinds name personal data|is not installed|unknown"
     ):
@@ -215,7 +215,8 @@ def test_the_whole_audit(leaks: bool, has_calls: bool, tmp_path: Path, monkeypat
                 planted.append("Redis value of planted")
 
     report = tmp_path / "audit.json"
-    code = audit(AuditRequest(None, 4, 8.0, tmp_path / "out", report), Console(quiet=True), plant=plant)
+    request = AuditRequest(None, RunLoad(users=4, run_time=Duration.of_s(8)), tmp_path / "out", report)
+    code = audit(request, Console(quiet=True), plant=plant)
     written = json.loads(report.read_text())
     places = {leak["place"] for leak in written["leaks"]}
     assert written["exit_code"] == code

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from loadtest.run.processes import ROOT
-from loadtest.targets.ground_truth.events import TurnEvents
+from loadtest.targets.ground_truth.conversation import TurnEvents
 from loadtest.targets.ground_truth.frames import FrameCutter
 from tests.benchmarks.bench.figures import TruthColumn, TurnColumn, TurnState
 from tests.benchmarks.bench.generator import CONTROL, NAIVE, OURS, STALLS, Case, GeneratorBench, Options

@@ -71,11 +71,13 @@ from pathlib import Path
 from rich.console import Console
 from loadtest.rollout.demo import RolloutDemoRequest, demo_rollout
 from loadtest.run import processes
+from loadtest.scenario.options import load_from
 # Demos of other tests may take the usual ports between the look and the start.
 any_port = processes.free_port
 processes.free_port = lambda _preferred=None: any_port()
 out, files = map(Path, sys.argv[1:])
-sys.exit(int(demo_rollout(RolloutDemoRequest(48, 900.0, True, out, out / "demo.json", files), Console())))
+load = load_from({"users": 48, "run_time": "15m"})
+sys.exit(int(demo_rollout(RolloutDemoRequest(load, True, out, out / "demo.json", files), Console())))
 """
 
 

@@ -19,6 +19,8 @@ from loadtest.run.job import first_turn, preflight
 from loadtest.run.request import RunRequest, check
 from loadtest.scenario.access import TOKEN_VARIABLE
 from loadtest.scenario.options import settings_from
+from loadtest.scenario.sections import RunLoad
+from telemetry.model.durations import Duration
 from tests.integration.calling import CORPUS
 from tests.integration.cli.service_doubles import GEMINI, RIGHT_KEY, RIGHT_MODEL, services
 from tests.integration.raw_endpoint import close, raw_endpoint, refusing, saying, text, upgraded
@@ -170,7 +172,9 @@ def sentence_of(url: str, folder: Path, given: Mapping[str, Any]) -> str:
     """What a terminal shows of a target that cannot be used, before any load."""
     values = {"corpus": CORPUS, "length": "short", "clips": 2, **given}
     settings = settings_from({"host": url, **values})
-    request = RunRequest(settings, 1, None, 5, None, folder, None, given=frozenset(given))
+    request = RunRequest(
+        settings, RunLoad(users=1, run_time=Duration.of_s(5)), None, folder, None, given=frozenset(given)
+    )
     with pytest.raises((EndpointUnreachable, UsageError)) as refused:
         _try(request)
     return str(refused.value)

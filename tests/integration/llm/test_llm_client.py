@@ -14,8 +14,8 @@ import pytest
 from loadtest.engine.clock import Clocks
 from loadtest.engine.tls import tls_client
 from loadtest.llm.answers import SECOND_NS, CacheCounters, LlmAnswer, LlmRequest, Message
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import LlmClient, run
-from loadtest.llm.target import LlmTarget
 from tests.integration.certificates import authority
 from tests.integration.llm.declared_server import Plan, refusal, whole
 from tests.nightly import nightly_after

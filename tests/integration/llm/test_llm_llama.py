@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import LlmClient, run
-from loadtest.llm.target import LlmTarget
 from loadtest.targets.assistant.real import environment
 
 ROOT = Path(__file__).parents[3]

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.audit.framework_telemetry import CARD, PHONE, VALUES, send
-from loadtest.audit.needles import of_texts, of_value
 from loadtest.audit.places import Places
-from loadtest.audit.search import Search
+from loadtest.audit.search import Search, of_texts, of_value
 from telemetry.model.personal_data import is_pseudonym
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn

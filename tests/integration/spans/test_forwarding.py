@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from corpora.manifest.library import open_corpus
-from loadtest.audit import framework_telemetry, needles
+from loadtest.audit import framework_telemetry
 from loadtest.audit.job import CORPUS
-from loadtest.audit.search import Search
+from loadtest.audit.search import Search, of_texts, of_value
 from tests import asking
 from tests.fixtures_forwarding import (
     UpstreamServer,
@@ -128,8 +128,8 @@ def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
 ) -> None:
     corpus = open_corpus(CORPUS)
     utterances = [(each.id, each.text or "") for each in corpus.utterances if each.pii_kinds]
-    values = [needles.of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
-    search = Search(needles.of_texts(utterances).union(*values))
+    values = [of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
+    search = Search(of_texts(utterances).union(*values))
     with forwarding_sidecar(tmp_path, [up(upstream.url, text=text)], keep_transcripts=True) as sidecar:
         sent = framework_telemetry.send(sidecar.http, utterances)
         assert sidecar.terminate() == 0

@@ -14,7 +14,7 @@ from loadtest.calibration import job as calibration
 from loadtest.cli.guard import guarded
 from loadtest.exit_codes import ExitCode
 from loadtest.targets.ground_truth.command import parse_delays
-from loadtest.targets.ground_truth.events import samples_in
+from loadtest.targets.ground_truth.conversation import samples_in
 from loadtest.targets.ground_truth.frames import FrameCutter
 from loadtest.targets.ground_truth.plan import MS, ReplyPlanner
 from loadtest.targets.ground_truth.speech import FRAME_SAMPLES

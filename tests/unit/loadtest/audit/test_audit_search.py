@@ -10,8 +10,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from loadtest.audit.needles import of_text, of_texts, of_value
-from loadtest.audit.search import Search
+from loadtest.audit.search import Search, of_text, of_texts, of_value
 
 TEXT = "My card number is four zero zero zero one two three four, and I am called Margaret Ellsworth."
 WORDS = Search(of_texts([("card", TEXT)]))

@@ -14,24 +14,21 @@ from loadtest.calibration.calibration import (
     STAGES,
     CalibrationStep,
     ProcessorUsage,
+    ProcessRange,
     best_attempts,
     by_delay,
     ceiling_of,
     measure_fault,
     measure_step,
+    more_processes,
+    process_ranges,
+    ranges_sentence,
     samples_of,
     steady_turns,
     steady_window_perf_ns,
 )
 from loadtest.calibration.json_object import calibration_object
-from loadtest.calibration.picture import draw
-from loadtest.calibration.process_counts import (
-    ProcessRange,
-    more_processes,
-    process_ranges,
-    ranges_sentence,
-)
-from loadtest.calibration.view import calibration_view, ceiling_sentence
+from loadtest.calibration.view import calibration_view, ceiling_sentence, draw
 from telemetry.model.turns import Turn
 from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step, truth, turn
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from loadtest.capacity import job
-from loadtest.capacity import measure as measuring
-from loadtest.capacity.job import CapacityRequest, capacity
-from loadtest.capacity.measure import Bench, measure
+from loadtest.capacity.job import Bench, CapacityRequest, capacity, measure
 from loadtest.capacity.report import (
     Capacity,
     LoadStep,
@@ -32,6 +30,7 @@ from loadtest.reports.run_report import RunReport
 from loadtest.run.artifacts import NAMES, SUMMARY
 from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.sidecars import Sidecar
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
@@ -238,7 +237,7 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *info: RunInfo) -> None:
         self.asked: list[RunRequest] = []
         self._info = list(info)
-        monkeypatch.setattr(measuring, "run", self._run)
+        monkeypatch.setattr(job, "run", self._run)
 
     def _run(self, checked: CheckedRun, *_: object, **__: object) -> RunReport:
         self.asked.append(checked.request)
@@ -249,7 +248,7 @@ class Runs:
 def bench(tmp_path: Path) -> Bench:
     StoreWriter(tmp_path / "store").close()
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en")
-    request = RunRequest(settings, 8, None, None, None, tmp_path / "out", None, asked_processes=4)
+    request = RunRequest(settings, RunLoad(users=8, processes=4), None, tmp_path / "out", None)
     return Bench(check(request), Sidecar("http://127.0.0.1:9", tmp_path / "store"), 20, 60.0, lambda _: None)
 
 
@@ -328,7 +327,7 @@ WHY = "cannot connect to 127.0.0.1:9: Connection refused"
 
 def asked(out: Path, first: int = 4) -> CapacityRequest:
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en")
-    run = RunRequest(settings, first, None, None, None, out, out.parent / "found.json")
+    run = RunRequest(settings, RunLoad(users=first), None, out, out.parent / "found.json")
     return CapacityRequest(run, first, 64, 0.1, 20, 60.0, 0.0)
 
 

@@ -6,11 +6,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loadtest.cli.flags import durations, process_count, sends_callers
+from loadtest.cli.flags import durations, sends_callers
 from loadtest.errors import UsageError
 from loadtest.scenario.behavior import parse_patience, parse_think
 from loadtest.scenario.fields import Option, Scope
-from loadtest.scenario.options import OPTIONS, settings_from
+from loadtest.scenario.options import OPTIONS, load_from, settings_from
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
@@ -100,6 +100,6 @@ def test_pauses_and_patience_are_durations_too(text: str) -> None:
 
 
 def test_a_number_of_processes_may_be_left_to_the_calibration() -> None:
-    assert (process_count("3"), process_count("auto")) == (3, None)
+    assert [load_from({"processes": given}).processes for given in ("3", "auto")] == [3, "auto"]
     with pytest.raises(UsageError, match="--processes 'many' is not a number of processes"):
-        process_count("many")
+        load_from({"processes": "many"})

@@ -37,7 +37,7 @@ def test_the_version_is_that_of_the_project() -> None:
 TARGET = "ws://127.0.0.1:1/v1/realtime"
 MISSING = "the target is missing: give a WebSocket address such as ws://127.0.0.1:8765/v1/realtime"
 UNUSABLE = {
-    ("--users", "-3"): "--users -3 is out of range",
+    ("--users", "-3"): "--users is -3; a whole number from 1 to 100000 is expected",
     ("--spawn-rate", "fast"): "--spawn-rate 'fast' is not a number: ",
     ("--seed", "1.5"): "--seed '1.5' is not a whole number: ",
     ("--run-time", "banana"): "--run-time 'banana' is not a duration",
@@ -71,7 +71,7 @@ def test_every_flag_of_a_demo_that_cannot_be_used_is_named_before_anything_is_do
     monkeypatch.setattr("loadtest.run.demo._speech", work)
     monkeypatch.setattr("loadtest.run.processes.start", work)
     unusable = {
-        ("--users", "-3"): "--users -3 is out of range",
+        ("--users", "-3"): "--users is -3; a whole number from 1 to 100000 is expected",
         ("--run-time", "banana"): "--run-time 'banana' is not a duration",
         ("--json", str(tmp_path)): "is a folder",
     }
@@ -136,7 +136,7 @@ def test_the_target_may_be_in_the_environment(
 ) -> None:
     monkeypatch.setenv(TARGET_VARIABLE, TARGET)
     assert guarded(partial(app, ["run", "--users", "0"])) == ExitCode.USAGE
-    assert capsys.readouterr().err == "voiceprobe: --users 0 is out of range: 1 to 100000\n"
+    assert capsys.readouterr().err == "voiceprobe: --users is 0; a whole number from 1 to 100000 is expected\n"
 
 
 def test_help_shows_the_target_as_required() -> None:

@@ -1,9 +1,8 @@
 """A response written as bytes with their times, read as the client reads it."""
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
-from loadtest.llm.bodies import http_request
+from loadtest.llm.bodies import Key, LlmTarget, Wire, http_request
 from loadtest.llm.exchange import ModelExchange, Times
-from loadtest.llm.target import Key, LlmTarget, Wire
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpFailed, HttpItem
 from loadtest.protocols.transports.http1 import Http1Client

@@ -17,8 +17,8 @@ from loadtest.llm.answers import (
     NetworkPath,
     ToolCall,
 )
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import LlmClient
-from loadtest.llm.target import LlmTarget
 
 
 class _NoWait(selectors.SelectSelector):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from loadtest.llm.answers import CacheCounters, LlmAnswer, LlmChunk, LlmFault, LlmUsage
+from loadtest.llm.bodies import LlmTarget
 from loadtest.llm.client import cache_counters_of
 from loadtest.llm.plan import Plan, is_in_row, schedule, system_prompt
 from loadtest.llm.prompts import Expectation, Prompt
 from loadtest.llm.rows import BenchRows, FaultCount, rows_of
 from loadtest.llm.running import AskedSample, LlmBench, Results
-from loadtest.llm.target import LlmTarget
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop, run_virtually
 
 TALK = [Prompt(id="one", user="Tell me of one."), Prompt(id="two", user="Tell me of two.", system="Be brief.")]

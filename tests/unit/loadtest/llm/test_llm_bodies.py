@@ -7,8 +7,7 @@ import pytest
 
 from loadtest.errors import UsageError
 from loadtest.llm.answers import LlmRequest, Message
-from loadtest.llm.bodies import http_request, sibling_url
-from loadtest.llm.target import Key, LlmTarget, Wire, key_of, wire_of
+from loadtest.llm.bodies import Key, LlmTarget, Wire, http_request, key_of, sibling_url, wire_of
 
 SCHEMA = {"type": "object", "properties": {"nights": {"type": "integer"}}}
 TOOL = {"name": "book", "description": "Books.", "parameters": SCHEMA}

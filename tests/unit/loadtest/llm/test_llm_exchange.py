@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.llm.answers import LlmAnswer, LlmUsage, ServerTimings, ToolCall
-from loadtest.llm.target import Wire
+from loadtest.llm.bodies import Wire
 from tests.unit.loadtest.llm.scripted import MS, REQUEST, SECRET, STREAM, events, played, target
 
 

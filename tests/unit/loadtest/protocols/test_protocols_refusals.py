@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 
 from loadtest.conversation.outcome import fault_of
 from loadtest.protocols.advice import Attempt, Topic, advice, topic_of
-from loadtest.protocols.endpoint_headers import KEPT, MAX_VALUE_CHARS, kept_headers
-from loadtest.protocols.error_objects import answer_message, error_message
+from loadtest.protocols.error_objects import (
+    answer_message,
+    closed_connection,
+    error_message,
+    redirected_to,
+    refused_request,
+    refused_upgrade,
+)
 from loadtest.protocols.failure import (
     LONGEST_RETRY_NS,
     MAX_CODE_CHARS,
@@ -20,9 +26,9 @@ from loadtest.protocols.failure import (
     retry_after_of_headers,
 )
 from loadtest.protocols.foreign import protocol_of, sent_instead
+from loadtest.protocols.headers import KEPT, MAX_VALUE_CHARS, kept_headers
 from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpHead
 from loadtest.protocols.message_limit import message_limit, over_limit, size
-from loadtest.protocols.refusals import closed_connection, redirected_to, refused_request, refused_upgrade
 from loadtest.protocols.registry import names
 from loadtest.protocols.smallwebrtc.caller import Signaling
 from loadtest.protocols.telephony.webhook import WEBHOOKS

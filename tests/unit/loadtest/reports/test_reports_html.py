@@ -12,9 +12,8 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.html.elements import text_of
-from loadtest.reports.html.page import as_html, trust
+from loadtest.reports.html.page import as_html, draw_waterfall, longest_stage, trust, turn_heading, view_ns
 from loadtest.reports.html.pictures import histogram, over_time
-from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
 from loadtest.reports.markdown import as_markdown
 from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
@@ -275,8 +274,8 @@ def test_a_histogram_counts_every_value_once_in_bins_of_a_round_width() -> None:
 
 def test_a_slow_turn_names_the_stage_that_took_most_of_it() -> None:
     turn = slow(llm_ms=2_900.0)
-    assert heading(turn).startswith("3,2")
-    assert heading(turn).endswith(": LLM first token took 2,900 ms")
+    assert turn_heading(turn).startswith("3,2")
+    assert turn_heading(turn).endswith(": LLM first token took 2,900 ms")
     low, high = view_ns(turn.waterfall)
     assert low < 0 < 3_200 * MS < high
     client, _ = exchange(1, llm_ms=50.0, network_ms=900.0)
@@ -284,7 +283,7 @@ def test_a_slow_turn_names_the_stage_that_took_most_of_it() -> None:
     longest = longest_stage(waterfall(alone, None))
     assert longest is not None
     assert longest.source == "client"
-    assert "svg" in draw(turn.waterfall)
+    assert "svg" in draw_waterfall(turn.waterfall)
 
 
 def test_trust_says_what_is_invalid_lost_and_calibrated() -> None:
@@ -389,7 +388,7 @@ def test_a_slow_turn_says_within_what_it_was_measured() -> None:
     waited = METRICS["voice_to_voice"].value(turn.turn)
     assert waited is not None
     high, low = f"{waited / MS:,.0f}", f"{waited / MS - 60:,.0f}"
-    assert heading(turn).startswith(f"{high} ms (measured within {low}–{high}): ")
+    assert turn_heading(turn).startswith(f"{high} ms (measured within {low}–{high}): ")
     report = made()
     shown = words(replace(report, pictures=replace(report.pictures, slowest=[turn])))
     assert f"Voice to voice {high} ms, within {low}–{high}" in shown

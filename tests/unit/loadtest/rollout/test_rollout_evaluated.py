@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loadtest.errors import UsageError
-from loadtest.rollout.evaluated import SidecarVerdicts, StageAnswer
+from loadtest.rollout.runner import SidecarVerdicts, StageAnswer
 from loadtest.rollout.share_changes import ChangeShare, ShareUnchangedError, share_changer
 from telemetry.model.errors import StoreError
 from telemetry.rollout.plan import RolloutPlan

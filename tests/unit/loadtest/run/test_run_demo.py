@@ -15,7 +15,9 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
 from loadtest.run.demo import OBJECTIVES, DemoRequest, demo
 from loadtest.run.processes import ProcessFailedError
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import judge, load_objectives
 
@@ -79,7 +81,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedDemo:
 
 def carry_out(out: Path, *, exit_after: bool) -> ExitCode:
     settings = SwarmSettings(corpus="voiceprobe-en")
-    return demo(DemoRequest(2, 5.0, exit_after, "scripted", settings, None, out, None), Console(quiet=True))
+    request = DemoRequest(
+        RunLoad(users=2, run_time=Duration.of_s(5)), exit_after, "scripted", settings, None, out, None
+    )
+    return demo(request, Console(quiet=True))
 
 
 def test_lookers_on_yield_the_processor_and_the_assistant_does_not(recorded: RecordedDemo, tmp_path: Path) -> None:

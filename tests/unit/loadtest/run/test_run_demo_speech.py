@@ -11,7 +11,9 @@ from rich.console import Console
 from corpora.manifest.library import open_corpus
 from loadtest.run.demo import INSTALL_TIMEOUT_S, RECORDED, DemoRequest, demo
 from loadtest.run.request import RunRequest
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 
 OFFLINE = "recorded-en: the Debian package x could not be downloaded (apt-get: no network); go online.\n"
 Installer = Callable[[str], subprocess.CompletedProcess[str]]
@@ -54,7 +56,9 @@ def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, install: Installer) 
     monkeypatch.setattr("loadtest.run.demo.subprocess.run", run)
     monkeypatch.setattr("loadtest.run.demo.check", check)
     printed = io.StringIO()
-    request = DemoRequest(2, 5.0, True, "scripted", SwarmSettings(), None, tmp_path / "out", None)
+    request = DemoRequest(
+        RunLoad(users=2, run_time=Duration.of_s(5)), True, "scripted", SwarmSettings(), None, tmp_path / "out", None
+    )
     with pytest.raises(ChosenError):
         demo(request, Console(file=printed))
     return corpora[0], printed.getvalue(), asked

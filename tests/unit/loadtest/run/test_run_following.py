@@ -15,7 +15,9 @@ from rich.console import Console
 from loadtest.reports.progress import live_lines, what_is_left
 from loadtest.run import job
 from loadtest.run.request import RunRequest, check
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 from telemetry.model.generator_health import gauge_metric
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
@@ -82,7 +84,8 @@ def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[World
         monkeypatch.setattr(job, "live_view", lambda info: info.text)
         monkeypatch.setattr(job, "_stop", lambda swarm, interruption, console, patience_s: None)
         monkeypatch.setattr(job.processes, "stand_by", lambda: None)
-        checked = SimpleNamespace(request=SimpleNamespace(stop_timeout_s=STOP_TIMEOUT_S, out=tmp_path))
+        load = RunLoad(stop_timeout=Duration.of_s(STOP_TIMEOUT_S))
+        checked = SimpleNamespace(request=SimpleNamespace(load=load, out=tmp_path))
         started = job._StartedRun(cast(Any, checked), "run", Path("store"), cast(Any, world), ())
         return job._follow(started, console, world.watch)
 
@@ -118,7 +121,7 @@ def test_what_is_left_does_not_depend_on_what_has_reached_the_store(tmp_path: Pa
     """A sidecar that does not answer commits nothing: the store stays empty."""
     StoreWriter(tmp_path / "store").close()
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", run_id="run")
-    checked = check(RunRequest(settings, 1, None, 60.0, None, tmp_path / "out", None))
+    checked = check(RunRequest(settings, RunLoad(users=1, run_time=Duration.of_s(60)), None, tmp_path / "out", None))
     started = job._StartedRun(checked, "run", tmp_path / "store", cast(Any, None), ())
     with StoreReader(tmp_path / "store") as reader:
         preparing = job._live_info(started, reader, 5.0, 5.0)
@@ -138,7 +141,7 @@ def test_the_calls_in_flight_are_those_of_the_newest_report(tmp_path: Path) -> N
         for at, calls in ((START_UNIX_NS, 0.0), (START_UNIX_NS + SECOND, 0.0), (reported, 8.0))
     ]
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", run_id="run")
-    checked = check(RunRequest(settings, 8, None, 60.0, None, tmp_path / "out", None))
+    checked = check(RunRequest(settings, RunLoad(users=8, run_time=Duration.of_s(60)), None, tmp_path / "out", None))
     started = job._StartedRun(checked, "run", tmp_path / "store", cast(Any, None), ())
     with StoreWriter(tmp_path / "store") as writer, StoreReader(tmp_path / "store") as reader:
         writer.append(Batch(turns=turns, spans=[begun], points=points[:2]))

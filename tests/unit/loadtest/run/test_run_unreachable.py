@@ -18,7 +18,9 @@ from loadtest.run.job import leave_unreachable
 from loadtest.run.report import report
 from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.run_place import find_run
+from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.durations import Duration
 from telemetry.model.errors import StoreError
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.places import OBJECTIVES_NAME
@@ -31,7 +33,7 @@ WHY = "cannot connect to 127.0.0.1:9: Connection refused"
 def checked_run(out: Path, json_file: Path | None = None, run_id: str = "r-1") -> CheckedRun:
     host = "ws://user:secret@127.0.0.1:9/v1/realtime?key=secret-too"
     settings = SwarmSettings(host=host, corpus="voiceprobe-en", run_id=run_id)
-    return check(RunRequest(settings, 2, None, 5.0, None, out, json_file))
+    return check(RunRequest(settings, RunLoad(users=2, run_time=Duration.of_s(5)), None, out, json_file))
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.scenario.arrivals import LATE_START_NS, Due, Ledger, schedule, unending
+from loadtest.scenario.arrivals import LATE_START_NS, Due, Ledger, Share, schedule, unending
 from loadtest.scenario.phases import Arrival, Phase
-from loadtest.scenario.shares import Share
 from loadtest.swarm.open_calls import share_of_limit
 
 SECOND = 1_000_000_000

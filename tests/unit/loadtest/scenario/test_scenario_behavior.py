@@ -14,8 +14,8 @@ from loadtest.conversation.plan import CallPlan, Limits, PlannedTurn, ReplyPoint
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.distributions import parse_delay
 from loadtest.errors import UsageError
+from loadtest.scenario.arrivals import WHOLE, Share
 from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_patience, parse_point, parse_think
-from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech.preparation import PreparedLine
 from loadtest.swarm.planner import CallPlanner
 from tests.unit.loadtest.conversation.world import MS, make_clip

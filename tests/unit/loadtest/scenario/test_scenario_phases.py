@@ -1,9 +1,7 @@
 """Where a run stands: its clock, the phase of a turn and what Locust is told, all under a clock of our own."""
 
 from loadtest.scenario.file import parse_scenario
-from loadtest.scenario.load_profile import LoadProfile
-from loadtest.scenario.phases import Phase
-from loadtest.scenario.run_clock import RunClock
+from loadtest.scenario.phases import LoadProfile, Phase, RunClock
 
 SECOND = 1_000_000_000
 PHASES = parse_scenario(

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loadtest.errors import UsageError
+from loadtest.scenario.access import filled_settings, literal_secret_faults
 from loadtest.scenario.document import encode_settings
 from loadtest.scenario.file import Scenario
 from loadtest.scenario.redactor import HIDDEN
-from loadtest.scenario.setting_secrets import filled_settings, literal_secret_faults
 from loadtest.scenario.settings import SwarmSettings
 
 SECRET = "s3cr3t-value-4711"

@@ -18,10 +18,10 @@ from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
+from loadtest.scenario.arrivals import WHOLE, Share
 from loadtest.scenario.behavior import CallerBehavior
 from loadtest.scenario.options import settings_from
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech import rendering
 from loadtest.speech.preparation import (
     MAX_VARIANTS,

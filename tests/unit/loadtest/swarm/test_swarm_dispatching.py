@@ -13,7 +13,7 @@ with pytest.MonkeyPatch.context() as patched:
     from locust import User
     from locust.dispatch import UsersDispatcher
 
-    from loadtest.swarm.dispatching import EvenDispatcher, UsersOnWorkers
+    from loadtest.swarm.coordinator import EvenDispatcher, UsersOnWorkers
 
 AT_ONCE = 1_000_000  # users a second: no test waits
 

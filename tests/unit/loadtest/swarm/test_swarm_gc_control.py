@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from loadtest.swarm.gc_control import GcControl
+from loadtest.swarm.priority import GcControl
 
 
 def test_only_young_objects_are_walked_until_it_is_asked_for() -> None:
@@ -13,7 +13,7 @@ def test_only_young_objects_are_walked_until_it_is_asked_for() -> None:
     full: list[int] = []
     gc.callbacks.append(lambda phase, info: full.append(info["generation"]) if phase == "stop" else None)
     try:
-        control.tame()
+        control.disable_full_collections()
         full.clear()
         kept = [[number] for number in range(50_000)]
         assert full, "there were rounds"
@@ -33,7 +33,7 @@ def test_only_young_objects_are_walked_until_it_is_asked_for() -> None:
 def test_rings_that_die_young_are_freed_without_a_full_round() -> None:
     control = GcControl()
     try:
-        control.tame()
+        control.disable_full_collections()
         for _ in range(20_000):
             ring: list[object] = []
             ring.append(ring)

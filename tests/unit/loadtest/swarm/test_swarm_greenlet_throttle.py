@@ -6,7 +6,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from loadtest.swarm.greenlet_throttle import GreenletThrottle
+from loadtest.swarm.priority import GreenletThrottle
 
 
 def test_the_loop_turns_between_two_pieces_of_work() -> None:

@@ -8,7 +8,7 @@ import pytest
 from loadtest.scenario.document import decode_settings, encode_settings
 from loadtest.scenario.options import settings_from
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.swarm.machine_options import NAMES, hold_back, put_back, with_own
+from loadtest.swarm.resolution import NAMES, hold_back, put_back, with_own
 
 EMPTY = dict.fromkeys(NAMES, "")
 

@@ -6,8 +6,8 @@ import pytest
 
 from corpora.rendering.profiles.profile import Profile
 from loadtest.conversation.plan import CallPlan, Limits
+from loadtest.scenario.arrivals import WHOLE, Share, deal
 from loadtest.scenario.behavior import CallerBehavior, parse_patience, parse_think
-from loadtest.scenario.shares import WHOLE, Share, deal
 from loadtest.speech.preparation import PreparedLine
 from loadtest.swarm.planner import CallPlanner
 from tests.unit.loadtest.conversation.world import MS, make_clip

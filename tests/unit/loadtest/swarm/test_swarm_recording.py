@@ -8,8 +8,8 @@ import gevent.queue
 from gevent.event import Event
 
 from loadtest.conversation.state import State
-from loadtest.swarm.greenlet_throttle import GreenletThrottle
-from loadtest.swarm.recording import Recording
+from loadtest.swarm.priority import GreenletThrottle
+from loadtest.swarm.worker import Recording
 
 
 def recording(*waiting: object) -> tuple[Recording, list[Any]]:

@@ -15,8 +15,8 @@ with pytest.MonkeyPatch.context() as patched:
     from locust.event import Events
     from locust.runners import WorkerRunner
 
-    from loadtest.swarm import run_time, starting
-    from loadtest.swarm.run_time import LONGEST_PREPARATION_S, limit_s, take_over
+    from loadtest.swarm import coordinator, starting
+    from loadtest.swarm.coordinator import LONGEST_PREPARATION_S, limit_s, take_over
     from loadtest.swarm.starting import Starting
 
 
@@ -33,7 +33,7 @@ class Worker(WorkerRunner):
 def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Any]]:
     """What is to be called, and after how long."""
     found: list[tuple[float, Any]] = []
-    monkeypatch.setattr(run_time, "gevent", SimpleNamespace(spawn_later=lambda *given: found.append(given)))
+    monkeypatch.setattr(coordinator, "gevent", SimpleNamespace(spawn_later=lambda *given: found.append(given)))
     return found
 
 
@@ -85,7 +85,7 @@ def test_a_worker_leaves_the_end_to_its_master(timers: list[tuple[float, Any]]) 
     """The master's options travel to it."""
     environment = swarm(Worker(), headless=True, run_time=None, voice_limit_s=7, voice_run_time=9)
     assert limit_s(environment) == 9
-    run_time.end_at_the_limit(environment, lambda: None)
+    coordinator.end_at_the_limit(environment, lambda: None)
     assert not timers
 
 
@@ -95,5 +95,5 @@ def test_a_run_from_locusts_page_is_limited_by_what_the_page_says(
 ) -> None:
     environment = swarm(SimpleNamespace(), headless=False, run_time=given)
     assert limit_s(environment) == limit
-    run_time.end_at_the_limit(environment, lambda: None)
+    coordinator.end_at_the_limit(environment, lambda: None)
     assert not timers

@@ -26,10 +26,20 @@ from loadtest.protocols.base import CallerOptions, EventKind, OpenRequest, Voice
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.transports.websocket import WebSocketClient
 from loadtest.targets.ground_truth.command import parse_delays
-from loadtest.targets.ground_truth.conversation import GroundTruthConversation, Send
-from loadtest.targets.ground_truth.events import reply_audio, samples_in
+from loadtest.targets.ground_truth.conversation import GroundTruthConversation, Send, reply_audio, samples_in
 from loadtest.targets.ground_truth.frames import SILENCE, FrameCutter, Kind, audio_frame, samples_of
-from loadtest.targets.ground_truth.plan import BEHAVIORS, EARLIEST_NS, MS, Behavior, ReplyPlanner, check_behavior
+from loadtest.targets.ground_truth.plan import (
+    BEHAVIORS,
+    EARLIEST_NS,
+    MS,
+    Behavior,
+    GroundTruthTurn,
+    Player,
+    ReplyPlanner,
+    certain,
+    check_behavior,
+    spoken_at,
+)
 from loadtest.targets.ground_truth.speech import (
     BOUNDS,
     FRAME_SAMPLES,
@@ -40,7 +50,6 @@ from loadtest.targets.ground_truth.speech import (
     utterance_pcm,
     write_calibration_corpus,
 )
-from loadtest.targets.ground_truth.truth import GroundTruthTurn, Player, certain, spoken_at
 from telemetry.model.turns import Turn
 
 FRAME_NS = 20 * MS

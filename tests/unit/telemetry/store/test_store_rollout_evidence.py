@@ -14,7 +14,7 @@ from rich.console import Console
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.watching import RolloutWatchRequest, watch
+from loadtest.rollout.job import RolloutWatchRequest, watch
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.errors import ConfigError
 from telemetry.model.services import service_run_id

@@ -23,8 +23,7 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.transports.byte_streams import EventLines
-from loadtest.protocols.wyoming.caller import UNSPOKEN, WyomingCaller
-from loadtest.protocols.wyoming.events import parse_event
+from loadtest.protocols.wyoming.caller import UNSPOKEN, WyomingCaller, parse_event
 from tests.unit.loadtest.protocols.contract.scripts.wyoming import wyoming_event
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

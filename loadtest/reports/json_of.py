@@ -1,0 +1,32 @@
+"""Fields of results as JSON: durations in seconds, mappings as objects, sequences as lists. Pure."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def json_of(value: Any, *names: str) -> dict[str, Any]:
+    """The named fields of a value, or all of a dataclass. A duration `p50_ns` becomes `p50_s`, in seconds."""
+    chosen = names or tuple(each.name for each in dataclasses.fields(value))
+    return dict(_entry(name, getattr(value, name)) for name in chosen)
+
+
+def seconds(value_ns: float | None) -> float | None:
+    """A duration in seconds; null where it is not known."""
+    return None if value_ns is None else value_ns / 1e9
+
+
+def _entry(name: str, value: Any) -> tuple[str, Any]:
+    if not name.endswith("_ns") or name.endswith("_unix_ns"):
+        return name, _plain(value)
+    return f"{name[:-3]}_s", [seconds(each) for each in value] if isinstance(value, Sequence) else seconds(value)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return json_of(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(each) for each in value]
+    return value
