@@ -20,5 +20,7 @@ def test_the_peak_is_that_of_the_process_itself() -> None:
     assert own is not None
     assert own > len(held)
     assert 1_000_000 < child < HELD_BYTES
-    assert peak_rss_bytes_of(os.getpid()) == own
+    by_number = peak_rss_bytes_of(os.getpid())
+    assert by_number is not None
+    assert own <= by_number < own + HELD_BYTES // 100  # the process goes on between the two
     assert peak_rss_bytes_of(2**30) is None
