@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
-from telemetry.model.turn_dimensions import DIMENSIONS
+from telemetry.model.turns import DIMENSIONS
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import FunnelPoint, LoggedVerdict, RolloutProgress

@@ -9,7 +9,7 @@ from telemetry.model import formatting
 from telemetry.model.bounds import STATISTICS, Statistic
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import METRICS
-from telemetry.model.turn_dimensions import OF_OBJECTIVES
+from telemetry.model.turns import OF_OBJECTIVES
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import MetricStats, Summary

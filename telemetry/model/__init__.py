@@ -1,6 +1,6 @@
 """The vocabulary of a voice turn and everything that follows from one turn alone. Pure.
 
-Read: semconv, turns, metrics; then bounds and contradictions (how well a turn was measured), turn_spans (a turn as a
-span), waterfall (its trace), turn_dimensions; generator_health; services; formatting, durations, foreign_text and
-file_faults (how figures and faults are written); personal_data. stats and intervals are the statistics.
+Read: semconv, turns (with their dimensions), metrics; then bounds and contradictions (how well a turn was measured),
+turn_spans (a turn as a span), waterfall (its trace); generator_health; services; formatting, durations, foreign_text
+and file_faults (how figures and faults are written); personal_data; recent. stats and intervals are the statistics.
 """

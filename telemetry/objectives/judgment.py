@@ -22,8 +22,7 @@ from typing import Final
 from telemetry.model.bounds import Bounds, measured_bounds, metric_bounds, timestamp_bounds
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric, is_withheld
 from telemetry.model.semconv import UNANSWERED, Source
-from telemetry.model.turn_dimensions import OF_OBJECTIVES
-from telemetry.model.turns import Turn
+from telemetry.model.turns import OF_OBJECTIVES, Turn
 from telemetry.objectives.objective import Objective
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from telemetry.model.formatting import declared_figure, declared_percent
 from telemetry.model.metrics import CONNECT, METRICS
 from telemetry.model.semconv import OUTCOME_LABELS
-from telemetry.model.turn_dimensions import OF_OBJECTIVES
+from telemetry.model.turns import OF_OBJECTIVES
 
 Kind = Literal["metric", "outcome", "fallback", "cache"]
 Counted = Literal["turns", "calls"]

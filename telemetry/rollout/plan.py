@@ -27,7 +27,7 @@ from telemetry.model.formatting import (
 )
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Source
-from telemetry.model.turn_dimensions import NAME_OF
+from telemetry.model.turns import NAME_OF
 
 AssignmentUnit = Literal["call", "user"]
 # A check compares either a quantile of a metric, or a ratio that is better when it is smaller.
@@ -205,7 +205,7 @@ class RolloutPlan:
     guardrails: tuple[Check, ...]
     error_level: float = 0.05
     power: float = 0.9
-    slices: tuple[str, ...] = ()  # of turn_dimensions.SLICES
+    slices: tuple[str, ...] = ()  # of turns.SLICES
     completeness: Completeness = Completeness()
     is_paired: bool = False
     begins_unix_ns: int | None = None

@@ -12,7 +12,7 @@ from telemetry.model.durations import HELP, Duration, DurationError
 from telemetry.model.errors import ConfigError
 from telemetry.model.file_faults import Path, parse_toml, shown
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
-from telemetry.model.turn_dimensions import SLICES
+from telemetry.model.turns import SLICES
 from telemetry.model.validation import NAME_HELP, CheckedTable, Name, one_of, refused, validated
 from telemetry.rollout.plan import (
     CHECK_KINDS,

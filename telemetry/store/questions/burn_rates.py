@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from telemetry.model.semconv import Source
-from telemetry.model.turn_dimensions import fields_for
+from telemetry.model.turns import fields_for
 from telemetry.objectives.error_budgets import (
     DAY_NS,
     PERIOD_DAYS,

@@ -14,7 +14,7 @@ from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.formatting import count, declared_percent, number
 from telemetry.model.metrics import METRICS
-from telemetry.model.turn_dimensions import SLICES
+from telemetry.model.turns import SLICES
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.plan import AssignmentUnit

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from telemetry.explanation.dimensions import NOT_REPORTED, Dimension, ExplainedDimension, rank_dimensions
-from telemetry.model.turn_dimensions import DIMENSIONS as TURN_DIMENSIONS
+from telemetry.model.turns import DIMENSIONS as TURN_DIMENSIONS
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows

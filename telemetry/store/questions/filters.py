@@ -14,8 +14,7 @@ import msgspec
 from telemetry.model.metrics import HEADLINE, ITL, METRIC_NAMES, METRICS
 from telemetry.model.semconv import RAMP, Outcome, Source
 from telemetry.model.services import SERVICE_RUN_PREFIX, service_day
-from telemetry.model.turn_dimensions import FILTERED, fields_for
-from telemetry.model.turns import Turn
+from telemetry.model.turns import FILTERED, Turn, fields_for
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import BadQuestionError, StoreConnection, rows

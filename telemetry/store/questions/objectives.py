@@ -18,7 +18,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.intervals import grouped_interval
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric
 from telemetry.model.semconv import Source
-from telemetry.model.turn_dimensions import OF_OBJECTIVES
+from telemetry.model.turns import OF_OBJECTIVES
 from telemetry.objectives.judgment import HELD_UP, SETTLED, WAITED_FROM, EligibleTurns, Judgment
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NotObservable
