@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -72,7 +71,7 @@ def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(u
 
 @pytest.mark.nightly
 def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) -> None:
-    (turns,) = Callers(url, 1, behavior=replace(INTERRUPTING, turns=2), manual_turns=True).call()
+    (turns,) = Callers(url, 1, behavior=INTERRUPTING.model_copy(update={"turns": 2}), manual_turns=True).call()
     assert [turn.outcome for turn in turns] == ["ok"] * 2, _reported(turns)
     assert (turns[1].barge_in_reason, turns[1].barge_in_stop_ns) == (BY_THE_CALLER, None)
     assert turns[1].barge_in_recovered is True
