@@ -42,6 +42,7 @@ BY_THE_CALLER: Final = "the caller's own client stops the reply under manual tur
 
 # Some fields of a turn; a type checker knows their names and types from the turn itself.
 TurnFields = partial[Turn]
+_NO_FIELDS: Final[TurnFields] = partial(Turn)
 _Value = TypeVar("_Value", bound=str)
 
 
@@ -63,12 +64,15 @@ def behavior(exchange: Exchange) -> TurnFields:
         silence_ns=planned.silence_ns if is_silent else None,
         reprompted=timeline.first_audio_perf_ns is not None if is_silent else None,
     )
-    return fields if spoke_into is None else merged(fields, _barge_in(exchange, spoke_into))
+    return fields if spoke_into is None else partial(fields, **_barge_in(exchange, spoke_into).keywords)
 
 
-def merged(*fields: TurnFields) -> TurnFields:
+def _keywords(*fields: TurnFields) -> dict[str, Any]:
     """The fields of several; the last one counts for a field that several have."""
-    return partial(Turn, **{name: value for each in fields for name, value in each.keywords.items()})
+    found: dict[str, Any] = {}
+    for each in fields:
+        found |= each.keywords
+    return found
 
 
 def _barge_in(exchange: Exchange, reply: Reply) -> TurnFields:
@@ -263,13 +267,13 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     failure = failure_of(exchange)
-    heard = merged(_recognition(exchange, options), _answer(answer, exchange.service, call.not_observable)).keywords
-    fields = merged(
+    heard = _keywords(_recognition(exchange, options), _answer(answer, exchange.service, call.not_observable))
+    fields = _keywords(
         _endpoint_reports(exchange.notes, exchange.service),
         bounds(exchange, answer, heard),
         _rtp(evidence.rtp),
         _withheld(timeline, call),
-        _connection(call) if exchange.index == 0 else partial(Turn),
+        _connection(call) if exchange.index == 0 else _NO_FIELDS,
         _headers(exchange, answer, call),
         _failed_by(failure),
         behavior(exchange),
@@ -315,7 +319,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         phase=phase,
         phase_kind=phase_kind,
         **heard,
-        **fields.keywords,
+        **fields,
     )
 
 
@@ -338,7 +342,7 @@ def _connection(call: CallInfo) -> TurnFields:
 
 def _failed_by(failure: Failure | None) -> TurnFields:
     if failure is None:
-        return partial(Turn)
+        return _NO_FIELDS
     return partial(Turn, failure_kind=failure.kind, failure_code=failure.code, retry_after_ns=failure.retry_after_ns)
 
 
@@ -360,7 +364,7 @@ def _endpoint_reports(notes: WireNotes, service: ServiceReports) -> TurnFields:
 def _rtp(figures: RtpFigures | None) -> TurnFields:
     """Return what the network did to the audio, on wires that carry it by RTP."""
     if figures is None:
-        return partial(Turn)
+        return _NO_FIELDS
     received = figures.packets_received > 0
     return partial(
         Turn,
@@ -394,7 +398,7 @@ def _speech(clip: PreparedClip | None, pacing: Pacing, *, is_text: bool) -> Turn
     """Return what the caller said. Where its words are sent as text, the end of speech is the moment of that: exact,
     whatever is known of the clip."""
     if clip is None:
-        return partial(Turn)
+        return _NO_FIELDS
     rendered, utterance = clip.rendered, clip.rendered.utterance
     start_ns = 0 if is_text else pacing.widened_ns(rendered.speech_start_uncertainty_ns, at_end=False)
     end_ns = 0 if is_text else pacing.widened_ns(rendered.speech_end_uncertainty_ns, at_end=True)
@@ -428,26 +432,24 @@ def _recognition(exchange: Exchange, options: RecordOptions) -> TurnFields:
         errors, words = options.word_errors(text, timeline.transcript, language)
         characters = reference_characters(text, language)
     is_kept = options.keep_transcripts and bool(timeline.finals)
-    return merged(
-        partial(
-            Turn,
-            endpoint_perf_ns=timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
-            asr_first_partial_perf_ns=timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
-            asr_final_perf_ns=max((moment for _, _, moment in timeline.finals), default=None),
-            wer_errors=errors,
-            wer_reference_words=words,
-            wer_reference_characters=characters,
-            transcript_pii=timeline.transcript if is_kept else None,
-        ),
-        _partials(timeline) if is_kept else partial(Turn),
+    fields = partial(
+        Turn,
+        endpoint_perf_ns=timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
+        asr_first_partial_perf_ns=timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
+        asr_final_perf_ns=max((moment for _, _, moment in timeline.finals), default=None),
+        wer_errors=errors,
+        wer_reference_words=words,
+        wer_reference_characters=characters,
+        transcript_pii=timeline.transcript if is_kept else None,
     )
+    return partial(fields, **_partials(timeline).keywords) if is_kept else fields
 
 
 def _partials(timeline: Timeline) -> TurnFields:
     """Return what was recognized so far, each time that the endpoint said it, counted from the first speech sample."""
     start = timeline.speech_start_perf_ns
     if start is None:
-        return partial(Turn)
+        return _NO_FIELDS
     kept = slice(MAX_PARTIALS)
     return partial(
         Turn,
@@ -458,7 +460,7 @@ def _partials(timeline: Timeline) -> TurnFields:
 
 def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mapping[str, str]) -> TurnFields:
     if answer is None:
-        return partial(Turn)
+        return _NO_FIELDS
     stamps, usage = answer.text_stamps_perf_ns, service.usage | answer.usage
     fields = partial(
         Turn,
@@ -475,20 +477,17 @@ def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mappi
     playback = answer.playback
     if playback is None:
         return fields
-    return merged(
+    return partial(
         fields,
-        partial(
-            Turn,
-            tts_first_chunk_perf_ns=playback.first_arrival_perf_ns,
-            tts_last_chunk_perf_ns=playback.last_arrival_perf_ns,
-            first_audio_perf_ns=playback.first_audio_perf_ns,
-            reply_end_perf_ns=playback.last_audio_perf_ns,
-            leading_silence_ns=None if "leading_silence" in not_observable else playback.leading_silence_ns,
-            reply_audio_ns=playback.audio_ns,
-            underrun_count=len(playback.underruns_ns),
-            underrun_total_ns=sum(playback.underruns_ns),
-            underrun_worst_ns=max(playback.underruns_ns, default=0),
-        ),
+        tts_first_chunk_perf_ns=playback.first_arrival_perf_ns,
+        tts_last_chunk_perf_ns=playback.last_arrival_perf_ns,
+        first_audio_perf_ns=playback.first_audio_perf_ns,
+        reply_end_perf_ns=playback.last_audio_perf_ns,
+        leading_silence_ns=None if "leading_silence" in not_observable else playback.leading_silence_ns,
+        reply_audio_ns=playback.audio_ns,
+        underrun_count=len(playback.underruns_ns),
+        underrun_total_ns=sum(playback.underruns_ns),
+        underrun_worst_ns=max(playback.underruns_ns, default=0),
     )
 
 
