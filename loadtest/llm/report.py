@@ -1,7 +1,7 @@
 """The findings of a bench: sentences, tables of the terminal, and the JSON object. Pure."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from loadtest.llm.voice import (
     stall_sentence,
     verdict,
 )
+from loadtest.reports.json_of import value_json
 from telemetry.model import formatting
 from telemetry.model.formatting import DASH, clock, count, number, percent, rate
 from telemetry.objectives.slo import Verdict
@@ -339,7 +340,7 @@ def with_rate(of: Rate | None) -> str:
 
 def as_object(report: BenchReport) -> dict[str, Any]:
     """The JSON object: durations in seconds, null where it is not known or n is too few."""
-    plan, found = _plain(report.plan), _plain(report.found)
+    plan, found = value_json(report.plan), value_json(report.found)
     return {
         "schema_version": SCHEMA_VERSION,
         "exit_code": int(report.exit_code),
@@ -349,24 +350,11 @@ def as_object(report: BenchReport) -> dict[str, Any]:
         "plan": plan | {"prompts": [prompt.name for prompt in report.plan.prompts]},
         "elapsed_s": report.elapsed_s,
         "store": report.store,
-        "voice": {"others": report.others.sentence, "rows": _plain(report.voices)},
-        "cost": _plain(report.costs),
+        "voice": {"others": report.others.sentence, "rows": value_json(report.voices)},
+        "cost": value_json(report.costs),
         "objectives": {
             target: [{"name": each.name, "met": each.met, "sentence": each.sentence} for each in verdicts]
             for target, verdicts in report.verdicts.items()
         },
         **found,
     }
-
-
-def _plain(value: Any) -> Any:
-    """A value of rows as JSON."""
-    if isinstance(value, Figure):
-        return value.as_object()
-    if dataclasses.is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(each) for each in value]
-    return value

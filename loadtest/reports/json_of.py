@@ -1,7 +1,7 @@
-"""Fields of results as JSON: durations in seconds, mappings as objects, sequences as lists. Pure."""
+"""Results as JSON: durations in seconds, mappings as objects, sequences as lists. Pure."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -11,6 +11,19 @@ def json_of(value: Any, *names: str) -> dict[str, Any]:
     return dict(_entry(name, getattr(value, name)) for name in chosen)
 
 
+def value_json(value: Any) -> Any:
+    """A value as JSON; one with an `as_object` says itself how."""
+    if (own_form := getattr(value, "as_object", None)) is not None:
+        return own_form()
+    if dataclasses.is_dataclass(value):
+        return json_of(value)
+    if isinstance(value, Mapping):
+        return {key: value_json(each) for key, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [value_json(each) for each in value]
+    return value
+
+
 def seconds(value_ns: float | None) -> float | None:
     """A duration in seconds; null where it is not known."""
     return None if value_ns is None else value_ns / 1e9
@@ -18,15 +31,5 @@ def seconds(value_ns: float | None) -> float | None:
 
 def _entry(name: str, value: Any) -> tuple[str, Any]:
     if not name.endswith("_ns") or name.endswith("_unix_ns"):
-        return name, _plain(value)
+        return name, value_json(value)
     return f"{name[:-3]}_s", [seconds(each) for each in value] if isinstance(value, Sequence) else seconds(value)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return json_of(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(each) for each in value]
-    return value
