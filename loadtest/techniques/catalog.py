@@ -16,6 +16,7 @@ _SENTENCES: Final = (*_LONG_ANSWER, *_EXPLAINS)
 _RULE: Final = "Rule {}: be polite, be brief, say numbers in words, and never invent a price or a time."
 _RULES: Final = " ".join(_RULE.format(number) for number in range(1, 22))
 _LONG: Final = f"You are the voice assistant of a house. Answer in one or two short spoken sentences. {_RULES}"
+_EARLY: Final = ("--asr-early", "true")
 _HOUR: Final = ("--cache-ttl", "1h")
 _NO_DELAY: Final = ("--cache-delay", "constant:0ms")
 _CACHE: Final = (*_HOUR, *_NO_DELAY)
@@ -109,7 +110,17 @@ TECHNIQUES: Final = (
         (*_LONG_ANSWER, *_CONCISE),
     ),
     Technique("length-limit", "Limit the answer to 12 tokens", _SENTENCES, (*_EXPLAINS, "--llm-max-tokens", "12")),
-    Technique("partial-start", "Begin answers on partial transcripts", on=("--llm-speculate", "true")),
+    Technique(
+        "early-transcript",
+        "Recognize as soon as the caller pauses, before the turn has ended",
+        on=_EARLY,
+    ),
+    Technique(
+        "partial-start",
+        "Begin answers on transcripts made before the turn has ended",
+        _EARLY,
+        (*_EARLY, "--llm-speculate", "true"),
+    ),
     Technique(
         "device-cache",
         "Keep answers on the device",

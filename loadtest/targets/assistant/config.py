@@ -239,6 +239,9 @@ class AssistantConfig(CheckedTable):
     )
     asr: _Asr = _choice(_Asr, "scripted", "recognizer")
     asr_precision: _Precision = _choice(_Precision, "int8", "numbers that Whisper computes in")
+    asr_early: _Switch = _setting(
+        False, "recognize as soon as the caller pauses, before the turn has ended; of Whisper", _A_SWITCH
+    )
     corpus: _Text | None = _setting(None, "corpora that the scripted recognizer knows (names or folders, by commas)")
     asr_delay: _Delay | None = _delay(None, "end of turn to final transcript, scripted")
     asr_partial_delay: _Delay = _delay(_ASR_PARTIAL_DELAY, "beginning of speech to the first partial transcript")
@@ -472,6 +475,8 @@ def _contradictions(config: AssistantConfig) -> list[FaultAt]:
         for name in _RULES_ONLY
         if getattr(config, name) is not None and not _applies(config, name)
     ]
+    if config.asr_early and config.asr != "whisper":
+        faults.append(FaultAt(("asr_early",), f"has no effect with asr = {shown(config.asr)}; leave it out"))
     if config.cache == "off":
         needless = [name for name in _OF_THE_CACHE if getattr(config, name) is not None]
         faults += [FaultAt((name,), "has no effect with cache = 'off'; leave one of them out") for name in needless]

@@ -276,6 +276,12 @@ class Endpointer:
         return self._offset_ns + self._to_ns(self._fed)
 
     @property
+    def silent_samples(self) -> int:
+        """How many samples were fed after the last speech of the current turn; 0 before its first."""
+        last = self._vad.state().last_speech_sample
+        return 0 if last is None else self._fed - 1 - last
+
+    @property
     def started(self) -> SpeechStarted | None:
         """The beginning of the current turn, if speech was detected."""
         return self._started
@@ -297,7 +303,7 @@ class Endpointer:
             self._turn_from = padded
             events.append(self._started)
         if self._started is not None and silence_duration_ms is not None and detection.last_speech_sample is not None:
-            silent = self._fed - 1 - detection.last_speech_sample
+            silent = self.silent_samples
             too_long = self._fed - self._turn_from > _LONGEST_TURN_S * self.rate_hz
             if silent * 1000 >= silence_duration_ms * self.rate_hz or too_long:
                 events.append(self.close())

@@ -140,7 +140,9 @@ def _asr(config: AssistantConfig) -> AsrEngine:
         command = (sys.executable, "-m", f"{_PROGRAMS}.pocketsphinx_worker", *files)
         name, mend = "pocketsphinx", "check --asr-lm and --asr-dict"
     else:
-        command = environment.command(f"{_PROGRAMS}.whisper_worker", config.asr_precision, "1")
+        command = environment.command(
+            f"{_PROGRAMS}.whisper_worker", config.asr_precision, "1", str(int(config.asr_early))
+        )
         name, mend = "Whisper", "choose --asr scripted"
     return WorkerAsr([EngineWorker(name, command, mend) for _ in range(config.asr_workers)])
 

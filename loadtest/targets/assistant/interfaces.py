@@ -39,8 +39,8 @@ class AsrStream:
         """Add the next samples (int16 mono). Never blocks."""
         raise NotImplementedError
 
-    async def partial(self) -> str:
-        """Return the text so far; empty until the first word."""
+    async def partial(self, silent_samples: int) -> str:
+        """Return the text so far; empty until the first word. The last `silent_samples` contain no speech."""
         raise NotImplementedError
 
     async def finish(self, silent_samples: int) -> str:

@@ -219,7 +219,8 @@ class _ScriptedStream(AsrStream):
     def feed(self, pcm: Pcm) -> None:
         self._chunks.append(pcm)
 
-    async def partial(self) -> str:
+    async def partial(self, silent_samples: int) -> str:
+        del silent_samples
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, recognize_prefix, self._index, self._speech(), self._rate_hz)
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # without an OTLP endpoint, not loading the SDK makes the ass
 _logger = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
 _SHORTEST_PARTIAL_GAP_NS: Final = 20 * _NS_PER_MS
+# Silence from which on the caller pauses: sounds within a word are shorter.
+_PAUSE_NS: Final = 120 * _NS_PER_MS
 HISTORY_TURNS: Final = 8
 _Result = TypeVar("_Result")
 
@@ -83,6 +85,8 @@ class UtteranceRecognition:
         self.item_id = item_id
         self.rate_hz = rate_hz
         self.samples = 0
+        self._silent_samples = 0
+        self._asked_samples = 0  # where the speech ended for whose pause a transcript was asked
         self.first_partial_perf_ns: int | None = None
         self.start: SpeculativeStart | None = None  # begins answers on the partial transcripts
         self._variant = variant
@@ -90,14 +94,15 @@ class UtteranceRecognition:
         self._show = show
         self._partials: asyncio.Task[None] | None = None
 
-    def feed(self, pcm: Pcm) -> None:
-        """Add the next samples (int16 mono)."""
+    def feed(self, pcm: Pcm, silent_samples: int) -> None:
+        """Add the next samples (int16 mono); the last `silent_samples` of all contain no speech."""
         self.samples += len(pcm)
+        self._silent_samples = silent_samples
         self._stream.feed(pcm)
 
     def watch(self, speech_start_perf_ns: int, source: random.Random) -> None:
         """Start requesting partial transcripts."""
-        if self._show is not None or self.start is not None:
+        if self._show is not None or self.start is not None or self._variant.config.asr_early:
             self._partials = asyncio.create_task(self._show_partials(speech_start_perf_ns, source))
 
     def finish(self, silent_samples: int) -> asyncio.Task[str]:
@@ -120,8 +125,8 @@ class UtteranceRecognition:
         config, clock, shown_words = self._variant.config, self._variant.clock, 0
         due_ns = speech_start_perf_ns + config.asr_partial_delay.draw_ns(source)
         while True:
-            await clock.until(due_ns)
-            text = await self._stream.partial()
+            await self._until_due(due_ns)
+            text = await self._stream.partial(self._silent_samples)
             words = text.split()
             if self.start is not None and words:
                 await self.start.partial(text)
@@ -134,6 +139,20 @@ class UtteranceRecognition:
                 shown_words = len(words)
             every_ns = config.asr_partial_every.draw_ns(source)
             due_ns = max(due_ns, clock.perf_ns()) + max(_SHORTEST_PARTIAL_GAP_NS, every_ns)
+
+    async def _until_due(self, due_ns: int) -> None:
+        """Wait until then, or until the caller pauses where that is when a transcript is made."""
+        clock = self._variant.clock
+        if not self._variant.config.asr_early:
+            await clock.until(due_ns)
+            return
+        pause_samples = _PAUSE_NS * self.rate_hz // 1_000_000_000
+        while (now_ns := clock.perf_ns()) < due_ns:
+            end = self.samples - self._silent_samples
+            if self._silent_samples >= pause_samples and end != self._asked_samples:
+                self._asked_samples = end
+                return
+            await clock.until(min(due_ns, now_ns + _SHORTEST_PARTIAL_GAP_NS))
 
 
 class Session:
@@ -234,7 +253,7 @@ class Session:
             silence_duration_ms=None if detection is None else detection.silence_duration_ms,
         )
         if self._utterance is not None:
-            self._utterance.feed(audio.pcm)
+            self._utterance.feed(audio.pcm, self._endpointer.silent_samples)
         for event in events:
             if isinstance(event, SpeechStarted):
                 await self._speech_started(event, announce=detection is not None)
@@ -263,7 +282,7 @@ class Session:
         utterance = UtteranceRecognition(self._variant, self._endpointer.rate_hz, show if wanted else None, item_id)
         if self._variant.config.llm_speculate:
             utterance.start = SpeculativeStart(self._variant.llm, self._speculative_question)
-        utterance.feed(audio)
+        utterance.feed(audio, self._endpointer.silent_samples)
         self._utterance = utterance
         return utterance
 

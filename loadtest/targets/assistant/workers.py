@@ -177,11 +177,11 @@ class _WorkerStream(AsrStream):
     def feed(self, pcm: Pcm) -> None:
         self._worker.send(kinds.AUDIO, self._ident, pcm.tobytes())
 
-    async def partial(self) -> str:
-        return await self._ask(kinds.PARTIAL, b"", kinds.PARTIAL)
+    async def partial(self, silent_samples: int) -> str:
+        return await self._ask(kinds.PARTIAL, silent_samples, kinds.PARTIAL)
 
     async def finish(self, silent_samples: int) -> str:
-        text = await self._ask(kinds.FINISH, struct.pack("<I", silent_samples), kinds.FINAL)
+        text = await self._ask(kinds.FINISH, silent_samples, kinds.FINAL)
         self._worker.end(self._ident)
         return text
 
@@ -189,8 +189,8 @@ class _WorkerStream(AsrStream):
         if self._worker.end(self._ident):
             self._worker.send(kinds.ABANDON, self._ident)
 
-    async def _ask(self, kind: int, payload: bytes, wanted: int) -> str:
-        self._worker.send(kind, self._ident, payload)
+    async def _ask(self, kind: int, silent_samples: int, wanted: int) -> str:
+        self._worker.send(kind, self._ident, struct.pack("<I", silent_samples))
         try:
             async with asyncio.timeout(_FINAL_TIMEOUT_S):
                 while True:

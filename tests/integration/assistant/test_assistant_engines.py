@@ -120,7 +120,7 @@ def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pyte
         for at in range(0, len(pcm), 320):
             stream.feed(pcm[at : at + 320])
             if at % 8000 == 0:
-                partial = await stream.partial() or partial
+                partial = await stream.partial(0) or partial
         final = await stream.finish(0)
         wide = engine.open(RATE)
         wide.feed(clip("home-lights-on")[0])

@@ -29,7 +29,8 @@ class _StreamedUtterance:
     def feed(self, pcm: Pcm16) -> None:
         self._decode(self._resampler.feed(pcm))
 
-    def partial(self) -> str:
+    def partial(self, silent_samples: int) -> str:
+        del silent_samples
         hypothesis = self._decoder.hyp()
         return hypothesis.hypstr.strip() if hypothesis is not None and hypothesis.hypstr else ""
 
@@ -37,7 +38,7 @@ class _StreamedUtterance:
         del silent_samples
         self._decode(self._resampler.flush())
         self._decoder.end_utt()
-        text = self.partial()
+        text = self.partial(0)
         self._idle.append(self._decoder)
         return text
 

@@ -1,9 +1,10 @@
 """The worker process for Whisper: whole utterances, since the model hears windows of 30 s and no stream.
 
-    python -m loadtest.targets.assistant.real.whisper_worker PRECISION THREADS
+    python -m loadtest.targets.assistant.real.whisper_worker PRECISION THREADS EARLY
 
 A partial transcript is that of the speech so far, which costs as much as the final one; so none is begun while a final
-one is asked for, or after less than half a second of new speech.
+one is asked for, after less than half a second of new speech, or in silence, where the final one would wait for it.
+With EARLY 1 the transcript is made as soon as the caller pauses, and is the final one unless speech follows.
 """
 
 import os
@@ -46,30 +47,42 @@ class _Inbox:
 
 
 class _WholeUtterance:
-    def __init__(self, model: Any, is_busy: Callable[[], bool], rate_hz: int) -> None:
+    def __init__(self, model: Any, is_busy: Callable[[], bool], is_early: bool, rate_hz: int) -> None:
         self._model = model
         self._is_busy = is_busy
+        self._is_early = is_early
         self._rate_hz = rate_hz
+        self._fed_samples = 0  # at that rate
         self._resampler = StreamResampler(rate_hz, _RATE_HZ)
         self._pcm: Any = np.zeros(0, np.int16)
         self._heard_samples = 0
         self._text = ""
 
     def feed(self, pcm: Any) -> None:
+        self._fed_samples += len(pcm)
         self._pcm = np.concatenate((self._pcm, self._resampler.feed(pcm)))
 
-    def partial(self) -> str:
+    def partial(self, silent_samples: int) -> str:
         if self._is_busy():
             return ""
-        if len(self._pcm) - self._heard_samples >= _NEW_SAMPLES:
-            self._heard_samples = len(self._pcm)
-            self._text = _text(self._model, self._pcm)
-        return self._text
+        end = self._speech_end(silent_samples)
+        is_speaking = end > len(self._pcm)
+        is_due = len(self._pcm) - self._heard_samples >= _NEW_SAMPLES if is_speaking else self._is_early
+        return self._heard_until(end) if is_due else self._text
 
     def finish(self, silent_samples: int) -> str:
-        pcm = np.concatenate((self._pcm, self._resampler.flush()))
-        silent = silent_samples * _RATE_HZ // self._rate_hz - _TAIL_SAMPLES
-        return _text(self._model, pcm[: len(pcm) - max(0, silent)])
+        self._pcm = np.concatenate((self._pcm, self._resampler.flush()))
+        return self._heard_until(self._speech_end(silent_samples))
+
+    def _speech_end(self, silent_samples: int) -> int:
+        return (self._fed_samples - silent_samples) * _RATE_HZ // self._rate_hz + _TAIL_SAMPLES
+
+    def _heard_until(self, end: int) -> str:
+        """The transcript of the speech until then; the same samples are not recognized again."""
+        pcm = self._pcm[:end]
+        if len(pcm) != self._heard_samples:
+            self._heard_samples, self._text = len(pcm), _text(self._model, pcm)
+        return self._text
 
     def abandon(self) -> None:
         pass
@@ -102,7 +115,10 @@ def main() -> None:
     os.nice(10)
     out, model = start(_load)
     inbox = _Inbox()
-    serve_recognition(out, inbox, lambda rate_hz: _WholeUtterance(model, lambda: inbox.finals_waiting > 0, rate_hz))
+    is_early = sys.argv[3] == "1"
+    serve_recognition(
+        out, inbox, lambda rate_hz: _WholeUtterance(model, lambda: inbox.finals_waiting > 0, is_early, rate_hz)
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ FAILED: Final = 2
 # Recognition of an utterance.
 OPEN: Final = 3  # payload: rate_hz u32
 AUDIO: Final = 4  # payload: int16 samples
-PARTIAL: Final = 5  # request without payload; the answer's payload is the text in UTF-8
+PARTIAL: Final = 5  # payload: number of samples of silence so far, u32; of the answer: the text in UTF-8
 FINISH: Final = 6  # payload: number of samples of silence at the end, u32
 FINAL: Final = 7  # payload: the text in UTF-8
 ABANDON: Final = 8
@@ -51,8 +51,8 @@ class WorkerUtterance(Protocol):
         """Add the next samples."""
         ...
 
-    def partial(self) -> str:
-        """Return the text so far."""
+    def partial(self, silent_samples: int) -> str:
+        """Return the text so far; the last `silent_samples` contain no speech."""
         ...
 
     def finish(self, silent_samples: int) -> str:
@@ -117,9 +117,9 @@ def serve_recognition(
         elif kind == AUDIO:
             utterance.feed(np.frombuffer(payload, np.int16))
         elif kind == PARTIAL:
-            write_frame(out, PARTIAL, ident, utterance.partial().encode())
+            write_frame(out, PARTIAL, ident, utterance.partial(*struct.unpack("<I", payload)).encode())
         elif kind == FINISH:
-            write_frame(out, FINAL, ident, under_way.pop(ident).finish(struct.unpack("<I", payload)[0]).encode())
+            write_frame(out, FINAL, ident, under_way.pop(ident).finish(*struct.unpack("<I", payload)).encode())
         elif kind == ABANDON:
             under_way.pop(ident).abandon()
 
