@@ -26,6 +26,8 @@ Decision = Literal["faster", "slower", "no difference worth having", "undecided"
 
 _RESAMPLES: Final = 400
 _SEED: Final = 20_261
+# Closest after about 60 pairs: most comparisons say 20 to 200.
+_MIXTURE_PAIRS: Final = 8.0
 # Fewer utterances say too little of how unlike they are.
 FEWEST_UTTERANCES: Final = 8
 # A quantile has an interval from so many values beyond it on, as in `measurement.md`.
@@ -86,7 +88,7 @@ def difference(values: PairedValues, quantile: float, confidence: float = CONFID
     error = standard_error(values, quantile)
     if error is None:
         return _without(found, "too many turns were not answered")
-    reach = error * boundary((1 - confidence) / 2, pairs)
+    reach = error * boundary((1 - confidence) / 2, pairs, _MIXTURE_PAIRS)
     lowest, highest = _measured_within(values, quantile)
     return PairedDifference(quantile, pairs, control, variant, variant - control, lowest - reach, highest + reach)
 

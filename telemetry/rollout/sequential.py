@@ -30,9 +30,9 @@ FLUCTUATION: Final = 0.35
 MOST_TURNS_FORECAST: Final = 10**9
 
 
-def boundary(error_level: float, turns: float) -> float:
+def boundary(error_level: float, turns: float, mixture_turns: float = MIXTURE_TURNS) -> float:
     """Return how many standard errors from zero the bounds lie after so many turns, in one direction; infinity without
-    turns.
+    turns. They are closest to zero at about eight times `mixture_turns`.
 
     Raises ValueError unless the level is above 0 and at most LARGEST_LEVEL.
     """
@@ -40,8 +40,8 @@ def boundary(error_level: float, turns: float) -> float:
         raise ValueError(f"an error level lies above 0 and is at most {LARGEST_LEVEL}, not {error_level}")
     if turns <= 0:
         return math.inf
-    mixed = math.sqrt(1 + turns / MIXTURE_TURNS) / (2 * error_level)
-    return math.sqrt(2 * (1 + MIXTURE_TURNS / turns) * math.log1p(mixed))
+    mixed = math.sqrt(1 + turns / mixture_turns) / (2 * error_level)
+    return math.sqrt(2 * (1 + mixture_turns / turns) * math.log1p(mixed))
 
 
 def sequential_p_value(z: float, turns: float) -> float:

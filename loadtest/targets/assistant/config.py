@@ -163,6 +163,7 @@ _Token = Annotated[str, PlainValidator(_read_token)]
 _Cohort = Annotated[CohortSplit, PlainValidator(_read_cohort)]
 
 _Engines = Literal["scripted", "real"]
+_Vad = Literal["energy", "silero"]
 _Asr = Literal["scripted", "pocketsphinx", "whisper"]
 _Precision = Literal["int8", "float32"]
 _Llm = Literal["rules", "local", "cloud", "routed"]
@@ -235,8 +236,9 @@ class AssistantConfig(CheckedTable):
     otlp: _HttpUrl | None = _setting(None, "OTLP/HTTP collector for service spans", _A_URL)
     endpoint_delay: _Delay = _delay(_ENDPOINT_DELAY, "from the end of the silence waited for to the end of the turn")
     engines: _Engines = _choice(
-        _Engines, "scripted", "real: Whisper, a small language model and Piper, unless chosen otherwise below"
+        _Engines, "scripted", "real: Silero, Whisper, a small language model and Piper, unless chosen otherwise below"
     )
+    vad: _Vad = _choice(_Vad, "energy", "what tells speech from other sound: levels, or the network Silero")
     asr: _Asr = _choice(_Asr, "scripted", "recognizer")
     asr_precision: _Precision = _choice(_Precision, "int8", "numbers that Whisper computes in")
     asr_early: _Switch = _setting(
@@ -349,7 +351,7 @@ class AssistantConfig(CheckedTable):
     def needs_models(self) -> bool:
         """Whether the environment of real models is needed."""
         local = self.llm in ("local", "routed") and self.llm_url is None
-        return self.asr == "whisper" or self.tts == "piper" or local or self.embeds
+        return self.vad == "silero" or self.asr == "whisper" or self.tts == "piper" or local or self.embeds
 
     @property
     def embeds(self) -> bool:
@@ -390,7 +392,7 @@ class AssistantConfig(CheckedTable):
         return config
 
 
-_REAL: Final = {"asr": "whisper", "llm": "local", "tts": "piper"}
+_REAL: Final = {"vad": "silero", "asr": "whisper", "llm": "local", "tts": "piper"}
 _SCRIPTED_ONLY: Final = (
     ("asr_delay", "asr", "scripted"),
     ("tts_delay", "tts", "scripted"),

@@ -14,12 +14,16 @@ count, so a click neither begins nor prolongs speech.
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 HOP_MS: Final = 2
+WINDOW_MS: Final = 32  # of which a network gives the probability of speech
+_SPEECH_BEGINS: Final = 0.5
+_SPEECH_GOES_ON: Final = 0.35
+_ONSET_WINDOWS: Final = 2
 _WINDOW_HOPS: Final = 5  # 10 ms
 _RUN_HOPS: Final = 15  # 30 ms without a gap count as speech
 _ONSET_HOPS: Final = 30  # 60 ms of speech within the last 120 ms begin an utterance
@@ -47,6 +51,26 @@ class SpeechDetection:
     speaking: bool  # an utterance is in progress
     speech_start_sample: int | None  # first speech sample of the current utterance
     last_speech_sample: int | None  # last speech sample so far of the current utterance
+
+
+class Vad(Protocol):
+    """A detector of speech in one stream."""
+
+    async def feed(self, pcm: NDArray[np.int16]) -> SpeechDetection:
+        """Add the next samples (int16, mono, any number of them)."""
+        ...
+
+    def state(self) -> SpeechDetection:
+        """Return the current result."""
+        ...
+
+    def close(self) -> None:
+        """End the utterance: forget it, but keep what is known about the background."""
+        ...
+
+    def end(self) -> None:
+        """End the stream."""
+        ...
 
 
 class _View:
@@ -146,7 +170,7 @@ class EnergyVad:
         self._start_sample: int | None = None
         self._last_sample: int | None = None
 
-    def feed(self, pcm: NDArray[np.int16]) -> SpeechDetection:
+    async def feed(self, pcm: NDArray[np.int16]) -> SpeechDetection:
         """Add the next samples (int16, mono, any number of them)."""
         samples = np.concatenate((self._rest, pcm)) if len(self._rest) else pcm
         hops = len(samples) // self._hop
@@ -168,6 +192,9 @@ class EnergyVad:
         self._start_sample = self._last_sample = self._first_run_hop = None
         self._onset = [False] * _ONSET_SPAN_HOPS
         self._onset_count = self._run = 0
+
+    def end(self) -> None:
+        """End the stream: there is nothing to release."""
 
     def _take(self, block: NDArray[np.float64], hops: int) -> None:
         emphasized = block - _PRE_EMPHASIS * np.concatenate(([self._previous_sample], block[:-1]))
@@ -229,6 +256,43 @@ class EnergyVad:
                 view.forget_speech()
 
 
+class ProbabilityVad:
+    """Detects speech in the probabilities that a network gives to windows of 32 ms, by two thresholds: one that begins
+    speech, and a lower one that ends it. Ends are precise to the window."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._windows = 0
+        self._run = 0  # windows of speech without a gap
+        self._first_window: int | None = None
+        self._last_window: int | None = None
+
+    def add(self, probabilities: list[float]) -> None:
+        """Add the windows that follow."""
+        for probability in probabilities:
+            speaking = self._first_window is not None
+            is_speech = probability >= (_SPEECH_GOES_ON if speaking or self._run else _SPEECH_BEGINS)
+            self._run = self._run + 1 if is_speech else 0
+            if not speaking and self._run >= _ONSET_WINDOWS:
+                self._first_window = self._windows - self._run + 1
+            if is_speech:
+                self._last_window = self._windows
+            self._windows += 1
+
+    def state(self) -> SpeechDetection:
+        """Return the current result."""
+        if self._first_window is None or self._last_window is None:
+            return SpeechDetection(False, None, None)
+        return SpeechDetection(True, self._sample(self._first_window), self._sample(self._last_window + 1) - 1)
+
+    def close(self) -> None:
+        """End the utterance: forget it."""
+        self._run, self._first_window, self._last_window = 0, None, None
+
+    def _sample(self, window: int) -> int:
+        return window * WINDOW_MS * self._rate_hz // 1000
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
     """The caller began to speak. `audio_start_ns` (session audio clock) precedes speech by the prefix padding."""
@@ -261,10 +325,10 @@ class Endpointer:
     `audio_offset_ns` is the duration of the audio that the session received before, at another rate.
     """
 
-    def __init__(self, rate_hz: int, audio_offset_ns: int = 0) -> None:
+    def __init__(self, vad: Vad, rate_hz: int, audio_offset_ns: int = 0) -> None:
         self.rate_hz = rate_hz
         self._offset_ns = audio_offset_ns
-        self._vad = EnergyVad(rate_hz)
+        self._vad = vad
         self._frames: deque[_Frame] = deque()
         self._fed = 0
         self._turn_from = 0  # first sample that belongs to the current turn
@@ -286,13 +350,13 @@ class Endpointer:
         """The beginning of the current turn, if speech was detected."""
         return self._started
 
-    def feed(
+    async def feed(
         self, pcm: NDArray[np.int16], arrival_perf_ns: int, *, prefix_padding_ms: int, silence_duration_ms: int | None
     ) -> list[SpeechStarted | SpeechStopped]:
         """Add one frame (int16 mono). With `silence_duration_ms` None, only `close()` ends the turn."""
         self._frames.append(_Frame(self._fed, pcm, arrival_perf_ns))
         self._fed += len(pcm)
-        detection = self._vad.feed(pcm)
+        detection = await self._vad.feed(pcm)
         events: list[SpeechStarted | SpeechStopped] = []
         if detection.speaking and self._started is None and detection.speech_start_sample is not None:
             padded = max(self._turn_from, detection.speech_start_sample - prefix_padding_ms * self.rate_hz // 1000)
@@ -327,6 +391,10 @@ class Endpointer:
         )
         self.discard()
         return stopped
+
+    def end(self) -> None:
+        """End the session."""
+        self._vad.end()
 
     def discard(self) -> None:
         """Discard the current turn and its audio."""

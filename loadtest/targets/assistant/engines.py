@@ -13,13 +13,14 @@ from loadtest.errors import UsageError
 from loadtest.targets.assistant.cache import MemoryCache, RedisCache, TieredCache
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.endpointing import EnergyVad
 from loadtest.targets.assistant.interfaces import AsrEngine, AssistantEngine, Embedder, Llm, PromptCache, TtsEngine
 from loadtest.targets.assistant.llm import RoutedLlm, RuleLlm
 from loadtest.targets.assistant.questions import ExampleRouter, SimilarQuestions, marked_items
 from loadtest.targets.assistant.real import environment
 from loadtest.targets.assistant.scripted import ScriptedAsr, ScriptedTts, known_clips
 from loadtest.targets.assistant.turn import ServedVariant
-from loadtest.targets.assistant.workers import EngineWorker, WorkerAsr, WorkerEmbedder, WorkerTts
+from loadtest.targets.assistant.workers import EngineWorker, WorkerAsr, WorkerEmbedder, WorkerTts, WorkerVads
 from loadtest.toml_text import parse_toml
 from telemetry.model.addresses import TOKEN_RULE, is_token
 from telemetry.model.errors import ConfigError
@@ -60,13 +61,15 @@ def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
     UsageError."""
     configs = variant_configs(config)
     asr, tts, cache = _asr(config), _tts(config), _cache(config)
+    vads = _vads() if config.vad == "silero" else None
     embedder = embedding_model() if config.embeds else None
     similar = None
     if embedder is not None and config.cache_similarity is not None:
         similar = SimilarQuestions(embedder, config.cache_similarity, compare_slots=config.cache_slots)
 
     def variant(own: AssistantConfig, space: str) -> ServedVariant:
-        return ServedVariant(own, clock, asr, _llm(own, embedder, clock), tts, cache, space, similar)
+        llm, open_vad = _llm(own, embedder, clock), EnergyVad if vads is None else vads.open
+        return ServedVariant(own, clock, asr, llm, tts, cache, space, similar, open_vad)
 
     default = variant(config, "")
     variants: dict[str, ServedVariant] = {}
@@ -75,7 +78,7 @@ def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
         answers_alike = all(getattr(own, setting) == getattr(config, setting) for setting in _ANSWER)
         variants[name] = default if own is config else variant(own, "" if answers_alike else f"{name}\n")
     llms = {id(served.llm): served.llm for served in (default, *variants.values())}
-    running = (asr, tts, embedder, *llms.values(), cache)
+    running = (vads, asr, tts, embedder, *llms.values(), cache)
     return Engines(default, variants, tuple(engine for engine in running if engine is not None))
 
 
@@ -145,6 +148,11 @@ def _asr(config: AssistantConfig) -> AsrEngine:
         )
         name, mend = "Whisper", "choose --asr scripted"
     return WorkerAsr([EngineWorker(name, command, mend) for _ in range(config.asr_workers)])
+
+
+def _vads() -> WorkerVads:
+    command = environment.command(f"{_PROGRAMS}.silero_worker")
+    return WorkerVads(EngineWorker("Silero", command, "choose --vad energy"))
 
 
 def _tts(config: AssistantConfig) -> TtsEngine:

@@ -164,7 +164,8 @@ class Session:
         self._clock = variant.clock
         self._service = call.service
         self._sender = call.sender
-        self._endpointer = Endpointer(call.service.config.input_format.rate_hz)
+        rate_hz = call.service.config.input_format.rate_hz
+        self._endpointer = Endpointer(variant.open_vad(rate_hz), rate_hz)
         self._utterance: UtteranceRecognition | None = None
         self._asked: AskedTurn | None = None
         self._answering: PendingReply | None = None
@@ -217,6 +218,7 @@ class Session:
     async def close(self) -> None:
         """End the session because the connection is gone; a reply in progress counts as abandoned or interrupted."""
         self._discard_utterance()
+        self._endpointer.end()
         answering = self._answering
         if answering is not None and answering.record.start is not None:
             answering.record.start.abandon()
@@ -237,7 +239,8 @@ class Session:
         rate_hz = self._service.config.input_format.rate_hz
         if rate_hz != self._endpointer.rate_hz:
             self._discard_utterance()
-            self._endpointer = Endpointer(rate_hz, self._endpointer.audio_ns)
+            self._endpointer.end()
+            self._endpointer = Endpointer(self._variant.open_vad(rate_hz), rate_hz, self._endpointer.audio_ns)
         await self._sender.send(self._service.updated())
         if self._sender.fault == "answer-before-question" and not self._spoke_first:
             self._spoke_first = True
@@ -246,7 +249,7 @@ class Session:
 
     async def _feed_audio(self, audio: commands.AppendAudio, arrival_perf_ns: int) -> None:
         detection = self._service.config.turn_detection
-        events = self._endpointer.feed(
+        events = await self._endpointer.feed(
             audio.pcm,
             arrival_perf_ns,
             prefix_padding_ms=300 if detection is None else detection.prefix_padding_ms,

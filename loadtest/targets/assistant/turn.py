@@ -1,6 +1,7 @@
 """One turn of a call: what serves it, and the record of it as response metadata and as a span of the service."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,7 +10,7 @@ import orjson
 from loadtest.distributions import random_source
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import AssistantConfig
-from loadtest.targets.assistant.endpointing import SpeechStopped
+from loadtest.targets.assistant.endpointing import EnergyVad, SpeechStopped, Vad
 from loadtest.targets.assistant.interfaces import AsrEngine, Llm, PromptCache, TtsEngine
 from loadtest.targets.assistant.llm import SpeculativeStart
 from loadtest.targets.assistant.questions import SimilarQuestions
@@ -46,6 +47,7 @@ class ServedVariant:
     cache: PromptCache | None = None
     cache_space: str = ""  # answers are found again by those of the same space alone
     similar: SimilarQuestions | None = None
+    open_vad: Callable[[int], Vad] = EnergyVad  # gets the rate of a session's audio
 
 
 @dataclass(slots=True)

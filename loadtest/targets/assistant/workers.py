@@ -9,13 +9,24 @@ from typing import Final
 import numpy as np
 
 from loadtest.errors import UsageError
-from loadtest.targets.assistant.interfaces import AsrEngine, AsrStream, Embedder, Pcm, TtsEngine, TtsFailed, Vector
+from loadtest.targets.assistant.endpointing import ProbabilityVad, SpeechDetection
+from loadtest.targets.assistant.interfaces import (
+    AsrEngine,
+    AsrStream,
+    AssistantEngine,
+    Embedder,
+    Pcm,
+    TtsEngine,
+    TtsFailed,
+    Vector,
+)
 from loadtest.targets.assistant.real import worker as kinds
 
 _START_TIMEOUT_S: Final = 60.0
 _FINAL_TIMEOUT_S: Final = 20.0
 _PIECE_TIMEOUT_S: Final = 5.0
 _VECTOR_TIMEOUT_S: Final = 5.0
+_ACTIVITY_TIMEOUT_S: Final = 5.0
 
 
 class WorkerGone(Exception):  # noqa: N818 - reads as what happened
@@ -231,6 +242,52 @@ class WorkerTts(TtsEngine):
             raise TtsFailed(f"{worker.name} stopped sending") from error
         finally:
             worker.end(ident)
+
+
+class WorkerVad(ProbabilityVad):
+    """Speech as a network in a process of its own detects it. If that dies, nothing more is heard in this stream."""
+
+    def __init__(self, worker: EngineWorker, rate_hz: int) -> None:
+        super().__init__(rate_hz)
+        self._has_ended = False
+        self._worker = worker
+        self._ident = worker.begin()
+        worker.send(kinds.OPEN, self._ident, struct.pack("<I", rate_hz))
+
+    async def feed(self, pcm: Pcm) -> SpeechDetection:
+        """Add the next samples, and wait until the network has heard them."""
+        if self._has_ended:
+            return self.state()
+        self._worker.send(kinds.AUDIO, self._ident, pcm.tobytes())
+        try:
+            async with asyncio.timeout(_ACTIVITY_TIMEOUT_S):
+                kind, probabilities = await self._worker.answer(self._ident)
+        except TimeoutError:
+            kind, probabilities = kinds.FAILED, b""
+        if kind == kinds.ACTIVITY:
+            self.add(np.frombuffer(probabilities, np.float32).tolist())
+        else:
+            self.end()
+        return self.state()
+
+    def end(self) -> None:
+        """Let the process forget the stream."""
+        self._has_ended = True
+        if self._worker.end(self._ident):
+            self._worker.send(kinds.ABANDON, self._ident)
+
+
+class WorkerVads(AssistantEngine):
+    """The network that detects speech, in a process of its own."""
+
+    def __init__(self, worker: EngineWorker) -> None:
+        self._worker = worker
+        self.start = worker.start
+        self.stop = worker.stop
+
+    def open(self, rate_hz: int) -> WorkerVad:
+        """Begin a stream; `rate_hz` is the rate of its samples."""
+        return WorkerVad(self._worker, rate_hz)
 
 
 class WorkerEmbedder(Embedder):

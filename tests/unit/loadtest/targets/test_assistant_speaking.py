@@ -278,18 +278,18 @@ def silence(seconds: float) -> Pcm:
 
 
 def utterances(pcm: Pcm, silence_ms: int = 300, frame: int = 480) -> list[tuple[int, int]]:
-    vad, found = EnergyVad(RATE), []
-    for at in range(0, len(pcm), frame):
-        state = vad.feed(pcm[at : at + frame])
-        if (
-            state.speaking
-            and state.last_speech_sample is not None
-            and at + frame - state.last_speech_sample >= silence_ms * RATE // 1000
-        ):
-            assert state.speech_start_sample is not None
-            found.append((state.speech_start_sample, state.last_speech_sample))
-            vad.close()
-    return found
+    async def work() -> list[tuple[int, int]]:
+        vad, found = EnergyVad(RATE), []
+        for at in range(0, len(pcm), frame):
+            state = await vad.feed(pcm[at : at + frame])
+            last = state.last_speech_sample
+            if state.speaking and last is not None and at + frame - last >= silence_ms * RATE // 1000:
+                assert state.speech_start_sample is not None
+                found.append((state.speech_start_sample, last))
+                vad.close()
+        return found
+
+    return asyncio.run(work())
 
 
 def test_bounds_in_digital_silence_are_exact_to_a_few_milliseconds() -> None:
@@ -341,12 +341,13 @@ def test_ends_agree_with_the_annotations_of_the_corpus() -> None:
 
 
 def test_sample_times_follow_the_microphone_convention() -> None:
-    endpointer, events = Endpointer(RATE), []
+    endpointer, events = Endpointer(EnergyVad(RATE), RATE), []
     pcm = np.concatenate((silence(0.5), speech(1.0), silence(0.6)))
     for index, at in enumerate(range(0, len(pcm), 480)):
         # The frame with samples at .. at+479 arrives when the last of them was spoken.
         arrival = 5_000_000_000 + (index + 1) * 20_000_000
-        events += endpointer.feed(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=500)
+        fed = endpointer.feed(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=500)
+        events += asyncio.run(fed)
     started, stopped = events
     assert isinstance(started, SpeechStarted)
     assert isinstance(stopped, SpeechStopped)
@@ -359,18 +360,18 @@ def test_sample_times_follow_the_microphone_convention() -> None:
 
 
 def test_a_late_frame_makes_its_samples_late() -> None:
-    endpointer = Endpointer(RATE)
+    endpointer = Endpointer(EnergyVad(RATE), RATE)
     pcm = np.concatenate((silence(0.5), speech(1.0)))
     arrival = 0
     for at in range(0, len(pcm), 480):
         arrival = (at // 480 + 1) * 20_000_000 + (40_000_000 if at >= len(pcm) - 480 else 0)
-        endpointer.feed(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=None)
+        asyncio.run(endpointer.feed(pcm[at : at + 480], arrival, prefix_padding_ms=300, silence_duration_ms=None))
     assert endpointer.moment_of(len(pcm) - 1) == pytest.approx(arrival, abs=50_000)
 
 
 def test_a_manual_turn_without_speech_counts_as_a_whole() -> None:
-    endpointer = Endpointer(RATE)
-    endpointer.feed(silence(1.0), 1_000_000_000, prefix_padding_ms=300, silence_duration_ms=None)
+    endpointer = Endpointer(EnergyVad(RATE), RATE)
+    asyncio.run(endpointer.feed(silence(1.0), 1_000_000_000, prefix_padding_ms=300, silence_duration_ms=None))
     assert len(endpointer.turn_audio()) == RATE
     assert endpointer.close().speech_end_audio_ns == pytest.approx(1_000_000_000, abs=50_000)
     assert len(endpointer.turn_audio()) == 0
