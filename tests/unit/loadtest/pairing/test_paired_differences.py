@@ -15,6 +15,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.pairing.differences import PairedValues, difference, paired, pairs_needed, standard_error
 from loadtest.pairing.job import (
+    LOOK_EVERY,
     PairedRun,
     PairOfTurns,
     PairRequest,
@@ -102,6 +103,22 @@ def test_looking_after_every_ten_pairs_rarely_finds_a_difference_that_is_none() 
         left_by_one_look += any(low > 0 or high < 0 for low, high in single)
     assert left <= 3
     assert left_by_one_look > left
+
+
+@pytest.mark.nightly
+def test_interval_at_stopping_has_0_in_465_of_500_runs_without_a_difference() -> None:
+    held = 0
+    for seed in range(500):
+        whole = drawn(seed, 200, 0)
+        for pairs in range(20, 201, LOOK_EVERY):
+            look = PairedValues(whole.control[:pairs], whole.variant[:pairs], whole.utterances[:pairs])
+            found = difference(look, 0.5)
+            if found.decision(15 * MS) != "undecided":
+                break
+        assert found.lower is not None
+        assert found.upper is not None
+        held += found.lower <= 0 <= found.upper
+    assert held >= 465
 
 
 def test_interval_is_little_wider_than_that_of_one_planned_look() -> None:
