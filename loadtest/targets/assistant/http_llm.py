@@ -6,22 +6,21 @@ tags at the beginning of the content. The token is read from an environment vari
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from http import HTTPStatus
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Final
 
 import httpx
-import orjson
 
 from loadtest.errors import UsageError
+from loadtest.protocols.http_items import HttpData, HttpEnd, HttpHead, HttpItem
+from loadtest.protocols.stages.llm_streams import OpenAiStream
+from loadtest.protocols.stages.parts import Broken, Malformed, Part
 from loadtest.targets.assistant.interfaces import Llm, LlmFailed, Question, TextDelta
 from loadtest.targets.assistant.real.environment import command
 from loadtest.targets.assistant.real.worker import LANGUAGE_MODEL
 from loadtest.targets.assistant.workers import end_process
 from telemetry.model import semconv
 
-_OPEN: Final = "<think>"
-_CLOSE: Final = "</think>"
 DEFAULT_INSTRUCTIONS: Final = (
     "You are a voice assistant. Answer in one to three short spoken sentences, without markup."
 )
@@ -32,43 +31,6 @@ _START_TIMEOUT_S: Final = 60.0
 _CONTEXT_TOKENS: Final = 2_048
 _ANSWER_TOKENS: Final = 60
 _THREADS: Final = 2  # of the local model, which shares the machine with the other engines
-
-
-class ThinkFilter:
-    """Separates reasoning from the answer if a model sends both in one stream."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._state = "start"
-
-    def feed(self, text: str) -> list[TextDelta]:
-        """Add text and return the deltas that can be classified so far."""
-        if self._state == "answer":
-            return [TextDelta(text)] if text else []
-        self._held += text
-        if self._state == "start":
-            head = self._held.lstrip()
-            if _OPEN.startswith(head) and head != _OPEN:
-                return []
-            if not head.startswith(_OPEN):
-                return self._answer(self._held)
-            self._state, self._held = "thinking", head[len(_OPEN) :]
-        thought, mark, rest = self._held.partition(_CLOSE)
-        if mark:
-            return ([TextDelta(thought, reasoning=True)] if thought else []) + self._answer(rest.lstrip())
-        keep = next((n for n in range(len(_CLOSE) - 1, 0, -1) if self._held.endswith(_CLOSE[:n])), 0)
-        thought, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
-        return [TextDelta(thought, reasoning=True)] if thought else []
-
-    def end(self) -> list[TextDelta]:
-        """Return the rest of the text."""
-        held, thinking = self._held, self._state == "thinking"
-        self._held = ""
-        return [TextDelta(held, reasoning=thinking)] if held.strip() else []
-
-    def _answer(self, text: str) -> list[TextDelta]:
-        self._state, self._held = "answer", ""
-        return [TextDelta(text)] if text else []
 
 
 class HttpLlm(Llm):
@@ -117,22 +79,20 @@ class HttpLlm(Llm):
         messages.append({"role": "user", "content": question.text})
         body = {"model": self.model, "messages": messages, "stream": True, **self._body}
         url = self.url.rstrip("/") + "/chat/completions"
-        think = ThinkFilter()
+        reader = OpenAiStream()
         try:
             async with self._client.stream("POST", url, json=body) as response:
-                if response.status_code != HTTPStatus.OK:
-                    raise LlmFailed(f"the model's endpoint answered HTTP {response.status_code}")
-                async for line in response.aiter_lines():
-                    if line.startswith("data:"):
-                        data = line[5:].strip()
-                        if data == "[DONE]":
-                            break
-                        for delta in _pieces(data, think, question):
-                            yield delta
+                async for item in _items(response):
+                    _check(reader.receive(item))
+                    if (piece := reader.heard.take()) is not None:
+                        for text, is_reasoning in ((piece.reasoning, True), (piece.text, False)):
+                            if text:
+                                yield TextDelta(text, reasoning=is_reasoning)
         except httpx.HTTPError as error:
             raise LlmFailed(f"the model's endpoint failed: {type(error).__name__}") from error
-        for delta in think.end():
-            yield delta
+        for name in ("input_tokens", "cached_tokens", "output_tokens"):
+            if (count := reader.heard.usage.get(name)) is not None:
+                question.add(name, count)
 
     async def stop(self) -> None:
         """Close the connections."""
@@ -182,37 +142,20 @@ class LlamaLlm(HttpLlm):
             await end_process(process, 2.0)
 
 
-def _pieces(data: str, think: ThinkFilter, question: Question) -> list[TextDelta]:
-    try:
-        event: Any = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise LlmFailed("the model's endpoint sent an event that is not JSON") from error
-    if not isinstance(event, dict):
-        raise LlmFailed("the model's endpoint sent an event that is not an object")
-    if "error" in event:
-        raise LlmFailed("the model's endpoint reported an error while streaming")
-    _note_usage(event.get("usage"), question)
-    choices = event.get("choices")
-    delta = choices[0].get("delta") if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
-    if not isinstance(delta, dict):
-        return []
-    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-    deltas = [TextDelta(reasoning, reasoning=True)] if isinstance(reasoning, str) and reasoning else []
-    content = delta.get("content")
-    return deltas + (think.feed(content) if isinstance(content, str) else [])
+async def _items(response: httpx.Response) -> AsyncGenerator[HttpItem]:
+    """Yield the parts of a response as they come, each line by itself."""
+    kind = response.headers.get("content-type", "")
+    yield HttpHead("", response.status_code, (("content-type", kind),))
+    async for line in response.aiter_lines():
+        yield HttpData("", f"{line}\n".encode())
+    yield HttpEnd("")
 
 
-def _note_usage(usage: Any, question: Question) -> None:
-    """Note the tokens that the endpoint counts, where it does."""
-    if not isinstance(usage, dict):
-        return
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    counts = {
-        "input_tokens": usage.get("prompt_tokens"),
-        "cached_tokens": cached,
-        "output_tokens": usage.get("completion_tokens"),
-    }
-    for name, count in counts.items():
-        if isinstance(count, int):
-            question.add(name, count)
+def _check(parts: Sequence[Part]) -> None:
+    """Raise LlmFailed where a part is not of an answer. The endpoint's own words may repeat the question: they are not
+    in the sentence."""
+    for part in parts:
+        if isinstance(part, Broken):
+            raise LlmFailed(f"the model's endpoint failed: {part.failure.kind} {part.failure.code or ''}".rstrip())
+        if isinstance(part, Malformed):
+            raise LlmFailed("the model's endpoint sent an event that cannot be decoded")

@@ -23,7 +23,7 @@ from loadtest.targets.assistant.answering import Answering, rule_answer
 from loadtest.targets.assistant.cache import MemoryCache, RedisCache, cache_key
 from loadtest.targets.assistant.config import CohortSplit
 from loadtest.targets.assistant.faults import FaultySender
-from loadtest.targets.assistant.http_llm import HttpLlm, ThinkFilter
+from loadtest.targets.assistant.http_llm import HttpLlm
 from loadtest.targets.assistant.interfaces import LlmFailed, Question, TextDelta
 from loadtest.targets.assistant.llm import NOT_UNDERSTOOD, RuleLlm, split_tokens
 from loadtest.targets.assistant.questions import normalize
@@ -69,8 +69,9 @@ def words(deltas: list[TextDelta]) -> str:
     return "".join(delta.text for delta in deltas if not delta.reasoning).strip()
 
 
-async def written(llm: Any, text: str, asked_perf_ns: int = START) -> list[TextDelta]:
-    return [delta async for delta in llm.answer(question(text, asked_perf_ns))]
+async def written(llm: Any, asked: str | Question, asked_perf_ns: int = START) -> list[TextDelta]:
+    asked = question(asked, asked_perf_ns) if isinstance(asked, str) else asked
+    return [delta async for delta in llm.answer(asked)]
 
 
 def test_the_number_of_parallel_answers_is_limited() -> None:
@@ -256,12 +257,19 @@ def test_an_endpoint_that_misbehaves_is_a_failure(answer: httpx.Response) -> Non
         http_deltas(answer)
 
 
-@pytest.mark.parametrize("cut", range(1, 6))
-def test_think_tags_are_found_however_they_are_split(cut: int) -> None:
-    text, think = "<think>let me see</think>\nThe answer < 5.", ThinkFilter()
-    deltas = [delta for at in range(0, len(text), cut) for delta in think.feed(text[at : at + cut])] + think.end()
+@pytest.mark.parametrize("cut", [1, 3, 100])
+def test_reasoning_in_tags_is_separated_and_tokens_are_counted(cut: int) -> None:
+    text = "<think>let me see</think>\nThe answer < 5."
+    sent = [{"choices": [{"delta": {"content": text[at : at + cut]}}]} for at in range(0, len(text), cut)]
+    counted = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
+    lines = [b"data: " + orjson.dumps(each) for each in (*sent, {"choices": [], "usage": counted})]
+    content = b"\n\n".join([*lines, b"data: [DONE]", b""])
+    asked = question("hello")
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+    deltas = asyncio.run(written(HttpLlm("http://model/v1/", "m", transport=transport), asked))
     assert "".join(delta.text for delta in deltas if delta.reasoning) == "let me see"
     assert "".join(delta.text for delta in deltas if not delta.reasoning).lstrip() == "The answer < 5."
+    assert asked.work == {"input_tokens": 9, "cached_tokens": 2, "output_tokens": 4}
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
