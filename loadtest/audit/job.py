@@ -13,7 +13,7 @@ from rich.console import Console
 from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import open_corpus
 from loadtest.audit import framework_telemetry
-from loadtest.audit.places import Leak, Places, redis_server
+from loadtest.audit.places import Leak, Places
 from loadtest.audit.search import Search, of_texts, of_value
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
@@ -103,7 +103,9 @@ def audit(request: AuditRequest, console: Console, *, plant: Plant = lambda _aud
             *(of_value(source, value) for source, value in framework_telemetry.VALUES.items())
         )
         places = Places(Search(forms), there_before=[*request.out.rglob("*")])
-        redis_url = request.redis_url or stack.enter_context(redis_server(request.out / "redis"))
+        redis_url = request.redis_url or stack.enter_context(
+            processes.redis_server(request.out / "redis", "--appendonly", "yes")
+        )
         audited, pids = _start_parts(request, checked, redis_url, stack)
         with _watching(places, audited.folder):
             target = replace(checked, request=checked.request.with_settings(host=pids.target))
@@ -159,19 +161,9 @@ def _start_parts(
     logs, store = request.out / "logs", request.out / "store"
     child, sidecar = start_sidecar(store, logs, slo=None)
     stack.enter_context(processes.ending(child))
-    assistant = processes.start(
-        "assistant",
-        [
-            *("-m", "loadtest.targets.assistant", "--port", "0", "--otlp", sidecar.url),
-            *ASSISTANT,
-            *("--corpus", str(checked.corpus.path)),
-            *(("--cache-url", redis_url) if redis_url is not None else ()),
-        ],
-        logs,
-        says_ready=True,
-        bystander=False,
-    )
-    stack.enter_context(processes.ending(assistant))
+    flags = ["--port", "0", "--otlp", sidecar.url, *ASSISTANT, "--corpus", str(checked.corpus.path)]
+    flags += [] if redis_url is None else ["--cache-url", redis_url]
+    assistant = processes.start_assistant(stack, logs, *flags)
     target = str(processes.wait_until_ready(assistant, READY_S)["url"])
     parts = _Parts(target, (child.process.pid, assistant.process.pid))
     return Audited(request.out, sidecar, redis_url), parts

@@ -221,24 +221,15 @@ def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
     keep_objectives(request.out, objectives_text(OBJECTIVES))  # a later report of the store judges by them, too
     sidecar = launch_sidecar(store, logs, slo=OBJECTIVES, http_port=http_port, grpc_port=grpc_port)
     stack.enter_context(processes.ending(sidecar))
-    given = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))
     port = str(processes.free_port())
+    given = ("--port", port, "--share-port", "true", "--otlp", f"http://127.0.0.1:{http_port}")
+    speech = ("--corpus", str(request.out / "corpus"))
+    files = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))
     # Two replicas on one port, which read the same file of flags.
     assistants = [
-        processes.start(
-            f"assistant-{number}",
-            [
-                *("-m", "loadtest.targets.assistant", "--port", port, "--share-port", "true"),
-                *("--otlp", f"http://127.0.0.1:{http_port}", "--corpus", str(request.out / "corpus")),
-                *(*ASSISTANT, *given),
-            ],
-            logs,
-            says_ready=True,
-            bystander=False,
-        )
+        processes.start_assistant(stack, logs, *given, *speech, *ASSISTANT, *files, name=f"assistant-{number}")
         for number in range(1, REPLICAS + 1)
     ]
-    stack.enter_context(processes.ending(*assistants))
     page = ("--store", str(store), "--port", str(dashboard_port), "--slo", str(OBJECTIVES), "--headless")
     dashboard = processes.start("dashboard", ["-m", "dashboard", *page], logs, says_ready=True)
     stack.enter_context(processes.ending(dashboard))

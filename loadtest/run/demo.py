@@ -131,18 +131,8 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
     stack.enter_context(processes.ending(sidecar))
     engines = SCRIPTED if request.engines == "scripted" else REAL
     corpus = ["--corpus", str(checked.corpus.path)] if request.engines == "scripted" else []
-    assistant = processes.start(
-        "assistant",
-        [
-            *("-m", "loadtest.targets.assistant", "--port", str(assistant_port)),
-            *("--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl", str(CACHE_TTL)),
-            *(*engines, *COMMON, *corpus),
-        ],
-        logs,
-        says_ready=True,
-        bystander=False,
-    )
-    stack.enter_context(processes.ending(assistant))
+    given = ("--port", str(assistant_port), "--otlp", f"http://127.0.0.1:{http_port}", "--cache-ttl", str(CACHE_TTL))
+    assistant = processes.start_assistant(stack, logs, *given, *engines, *COMMON, *corpus)
     # It reads the store, which the sidecar makes: it waits for it by itself.
     dashboard = processes.start(
         "dashboard",

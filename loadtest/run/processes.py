@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +28,7 @@ ROOT: Final = Path(loadtest.__file__).resolve().parents[1]
 _ENDS_WITHIN_S: Final = 5.0  # a process that has closed its output
 _PR_SET_PDEATHSIG: Final = 1
 END_TIMEOUT_S: Final = 15.0
+_REDIS_READY_S: Final = 10.0
 BYSTANDER_NICENESS: Final = 5
 # Below the ports of outgoing connections (32768 and up on Linux, 49152 and up elsewhere).
 _FREE_PORTS: Final = range(20_000, 32_000)
@@ -191,8 +194,10 @@ def start(
     takes_orders: bool = False,
     bystander: bool = True,
     variables: Mapping[str, str] | None = None,
+    program: str = sys.executable,
 ) -> Child:
-    """Start `python -m …` in a process group of its own; for one that `says_ready` see `wait_until_ready`.
+    """Start `python -m …` (or another program) in a process group of its own; for one that `says_ready` see
+    `wait_until_ready`.
 
     `variables` are added to its environment: what a list of processes must not show. A `bystander` yields the processor
     to those whose audio is due by the millisecond. Of one that `takes_orders`, standard input and output are pipes for
@@ -203,7 +208,7 @@ def start(
     with log.open("ab") as words:
         log_begin = words.tell()
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [program, *arguments],
             stdin=subprocess.PIPE if takes_orders else subprocess.DEVNULL,
             stdout=subprocess.PIPE if says_ready or takes_orders else words,
             stderr=words,
@@ -286,3 +291,41 @@ def ending(*children: Child) -> Generator[None]:
     finally:
         for child in reversed(children):
             child.end()
+
+
+def start_assistant(stack: ExitStack, log_dir: Path, *flags: str, name: str = "assistant") -> Child:
+    """Start a reference assistant, which ends with the stack; its timing is measured, so it yields to nobody."""
+    arguments = ["-m", "loadtest.targets.assistant", *flags]
+    child = start(name, arguments, log_dir, says_ready=True, bystander=False)
+    stack.enter_context(ending(child))
+    return child
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path, *flags: str) -> Generator[str | None]:
+    """Start a Redis server whose files are in the folder; its URL, None where the program is not installed.
+
+    Raises ProcessFailedError when it does not start.
+    """
+    program = shutil.which("redis-server")
+    if program is None:
+        yield None
+        return
+    port = free_port()
+    arguments = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *flags]
+    server = start("redis", arguments, folder, says_ready=False, bystander=False, program=program)
+    with ending(server):
+        deadline_s = time.monotonic() + _REDIS_READY_S
+        while not _is_listened_at(port):
+            if server.ended() is not None or time.monotonic() > deadline_s:
+                raise ProcessFailedError(f"redis-server did not start (log: {server.log})")
+            time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}"
+
+
+def _is_listened_at(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True

@@ -5,9 +5,6 @@ A finished row is a file in the folder; the same folder given again resumes with
 
 import json
 import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -29,7 +26,6 @@ from loadtest.techniques.labels import judged, stale_answers
 from telemetry.model.metrics import HEADLINE
 
 READY_S: Final = 120.0
-_REDIS_READY_S: Final = 10.0
 _NO_REDIS: Final = "not available here: redis-server is not installed (Debian: apt-get install redis-server)"
 _ROW: Final = "row.json"
 
@@ -126,11 +122,14 @@ def _measure(
     request: TechniquesRequest, technique: Technique, folder: Path, console: Console
 ) -> tuple[PairedRun, list[int | None]]:
     with ExitStack() as stack:
-        redis = _redis(folder, stack) if technique.needs_redis else ""
-        started = [
-            _assistant((*request.common, *(flag.format(redis=redis) for flag in flags)), folder / "logs", name, stack)
-            for name, flags in (("off", technique.off), ("on", technique.on))
-        ]
+        redis = ""
+        if technique.needs_redis:
+            redis = stack.enter_context(processes.redis_server(folder, "--save", "")) or ""
+        started: list[processes.Child] = []
+        for name, flags in (("off", technique.off), ("on", technique.on)):
+            given = (*request.common, *(flag.format(redis=redis) for flag in flags))
+            logs = folder / "logs"
+            started.append(processes.start_assistant(stack, logs, "--port", "0", *given, name=f"assistant-{name}"))
         urls = [str(processes.wait_until_ready(child, READY_S)["url"]) for child in started]
         clips = technique.few_utterances or request.checked.request.settings.clips
         asked = replace(request.checked.request, out=folder).with_settings(
@@ -161,34 +160,3 @@ def memory_of(pid: int) -> int | None:
     except psutil.Error:
         return None
     return sum(getattr(each, "pss", each.uss) for each in found)
-
-
-def _assistant(flags: tuple[str, ...], logs: Path, name: str, stack: ExitStack) -> processes.Child:
-    child = processes.start(
-        f"assistant-{name}",
-        ["-m", "loadtest.targets.assistant", "--port", "0", *flags],
-        logs,
-        says_ready=True,
-        bystander=False,
-    )
-    stack.enter_context(processes.ending(child))
-    return child
-
-
-def _redis(folder: Path, stack: ExitStack) -> str:
-    """Start a server of Redis that keeps nothing; its address. Raises ProcessFailedError."""
-    port = processes.free_port()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "redis.log").open("w") as log:
-        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-        server = stack.enter_context(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
-    stack.callback(server.terminate)
-    deadline_s = time.monotonic() + _REDIS_READY_S
-    while time.monotonic() < deadline_s and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-        except OSError:
-            time.sleep(0.05)
-            continue
-        return f"redis://127.0.0.1:{port}"
-    raise processes.ProcessFailedError(f"redis-server did not start (log: {folder / 'redis.log'})")

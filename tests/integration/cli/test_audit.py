@@ -22,10 +22,11 @@ from rich.console import Console
 from corpora.manifest.library import open_corpus
 from corpora.manifest.manifest import MANIFEST_NAME
 from loadtest.audit.job import CORPUS, Audited, AuditRequest, Coverage, audit
-from loadtest.audit.places import Places, redis_server
+from loadtest.audit.places import Places
 from loadtest.audit.search import Search, of_value
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.run import processes
 from loadtest.scenario.sections import RunLoad
 from telemetry.model.durations import Duration
 from telemetry.store.schema import Batch
@@ -136,7 +137,7 @@ def test_a_sidecar_that_does_not_answer_is_an_error(places: Places) -> None:
 
 def test_keys_and_values_of_every_type_are_searched(places: Places, tmp_path: Path) -> None:
     needed("redis-server")
-    with redis_server(tmp_path) as url:
+    with processes.redis_server(tmp_path, "--appendonly", "yes") as url:
         assert url is not None
         client = redis.Redis.from_url(url)
         client.set(f"key:{SECRET}", "a")
