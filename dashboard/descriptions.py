@@ -80,7 +80,7 @@ def describe_bounds(stats: MetricStats, name: Statistic) -> str:
 
 
 def describe_unknown_bounds(stats: MetricStats) -> str:
-    """Say for how many turns the measurement bounds are not known; empty where they are known for all."""
+    """Return for how many turns the measurement bounds are unknown; empty if they are known for all."""
     unknown = 0 if stats.measured_within is None else stats.measured_within.turns_unknown
     return f"measurement bounds not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
 
@@ -188,7 +188,7 @@ def describe_state(
 
 
 def describe_silence(heard_unix_ns: int | None, now_unix_ns: int) -> str:
-    """Say how long a process that has not ended has been silent; empty where that is no longer than usual."""
+    """Return how long a running process has been silent; empty if no longer than usual."""
     if heard_unix_ns is None or now_unix_ns - heard_unix_ns <= QUIET_AFTER_S * NS_PER_S:
         return ""
     return f"; a process of the load generator was last heard {ago((now_unix_ns - heard_unix_ns) / NS_PER_S)}"

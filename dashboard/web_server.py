@@ -110,7 +110,7 @@ class _DashboardServer(uvicorn.Server):
 
 
 def end_by_signals() -> None:
-    """Let SIGTERM and SIGINT end the process at once, with exit code 0."""
+    """Exit at once with code 0 on SIGTERM and SIGINT."""
     for number in _SIGNALS:
         signal.signal(number, _end)
 

@@ -1,4 +1,4 @@
-"""For plain Locust: `locust -f loadtest/locustfile.py --host ws://HOST/v1/realtime`, web UI included."""
+"""A locustfile for plain Locust: `locust -f loadtest/locustfile.py --host ws://HOST/v1/realtime`, web UI included."""
 
 from loadtest.swarm import flags
 from loadtest.swarm.users import VoiceUser

@@ -1,4 +1,4 @@
-"""What all tests share: a cache of rendered speech of their own, so that none reads what an earlier run left, and no
+"""Fixtures of all tests: a cache of rendered speech of their own, so that none reads what an earlier run left, and no
 claim on the processor before the others."""
 
 import gc
@@ -31,7 +31,7 @@ settings.load_profile("voiceprobe")
 
 @dataclass
 class _Niceness:
-    """That of this process, and the tests that changed it."""
+    """The niceness of this process, and the tests that changed it."""
 
     niceness: int
     changed_by: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays until the end: the garbage collector never looks at it. A look at all of it
+    """Exclude what is imported and collected from garbage collection: it stays until the end. A collection of all of it
     takes a second, which would be a pause of the callers of each test."""
     gc.disable()
     try:
@@ -129,7 +129,8 @@ _niceness = pytest.StashKey[_Niceness]()
 
 @pytest.fixture(autouse=True)
 def _niceness_is_left_as_it_was(request: pytest.FixtureRequest) -> Generator[None]:
-    """What a test does to the priority of its own process is felt by each test after it, and by what those start."""
+    """Check that a test restores its process's priority: each later test, and every process that it starts, would have
+    it."""
     yield
     known, after = request.config.stash[_niceness], os.getpriority(os.PRIO_PROCESS, 0)
     if after != known.niceness:

@@ -1,4 +1,4 @@
-"""What opening a corpus complains of, as a value."""
+"""The faults that opening a corpus reports, as a value."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an `Exposition` shows, read by prometheus_client's own parsers."""
+"""The content of an `Exposition`, read by prometheus_client's own parsers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

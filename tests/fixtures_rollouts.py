@@ -54,7 +54,7 @@ def as_object(of: RolloutPlan, verdict: GateVerdict) -> Any:
 
 
 def read_rollouts(store: Path) -> tuple[RolloutRecord, ...]:
-    """What a store keeps of rollouts."""
+    """Read the rollouts of a store."""
     return StoreReader(store).rollouts()
 
 

@@ -162,7 +162,7 @@ def json_value(value: object) -> dict[str, object]:
 
 
 def turns_json(turns: Iterable[Turn], service: str = "voiceprobe") -> bytes:
-    """As `turns_request`, in OTLP/JSON: ids are hex, 64-bit integers are text."""
+    """Encode turns as `turns_request` does, in OTLP/JSON: ids are hex, 64-bit integers are text."""
     spans = [
         {
             "traceId": turn.trace_id.upper(),
@@ -181,7 +181,7 @@ def turns_json(turns: Iterable[Turn], service: str = "voiceprobe") -> bytes:
 
 @dataclass
 class DecodedRows:
-    """What one request brought, as values."""
+    """The rows of one request, as values."""
 
     turns: list[Turn]
     spans: list[SpanRow]

@@ -267,7 +267,7 @@ def stage_spans(turn: Turn) -> list[SpanRow]:
 
 
 def run_span(run_id: str, at_unix_ns: int, phase: str) -> SpanRow:
-    """What a generator declares of its run."""
+    """Make the span with which a generator declares its run."""
     return SpanRow(
         trace_id=f"{random.Random(run_id).getrandbits(128):032x}",
         span_id=f"{random.Random(run_id + phase).getrandbits(64):016x}",

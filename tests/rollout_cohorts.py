@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Regression:
-    """How a candidate differs: every turn later by `shift_ms`, the slowest `tail` of turns later by `tail_ms`, turns
+    """A candidate's regression: every turn later by `shift_ms`, the slowest `tail` of turns later by `tail_ms`, turns
     drawn with probability `at_random` as well; `no_reply` more turns get no reply."""
 
     shift_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""What a Telemetry without a collector writes, as spans of the SDK: those of the SDK's tracer and those of turns."""
+"""Spans that a Telemetry without a collector writes: those of the SDK's tracer and those of turns."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

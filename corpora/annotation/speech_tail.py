@@ -31,7 +31,7 @@ _PITCH_RATE_HZ: Final = 16_000  # enough to measure pitch: clips at higher rates
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where the speech ends according to its last part, in hops.
+    """The range of hops in which speech ends, as its last part indicates.
 
     Everything up to `certain` is speech, and nothing after `latest` is; the part between them is disputed.
     """

@@ -285,7 +285,7 @@ def nist_fields(head: bytes) -> dict[str, str]:
 
 
 def _nist_sizes(head: bytes) -> tuple[int, int] | None:
-    """Where the samples of a NIST SPHERE file begin, and how many bytes they are; None if it does not say."""
+    """Return offset and size in bytes of the samples of a NIST SPHERE file; None if its header does not state them."""
     fields = nist_fields(head)
     try:
         samples = int(fields["sample_count"]) * int(fields.get("channel_count", "1"))

@@ -74,9 +74,10 @@ def mp3_truncation(content: BinaryIO, size: int) -> str | None:
 
 
 def mp3_parts(content: BinaryIO, size: int) -> Iterator[int]:
-    """Where MP3 files begin that follow each other in a file.
+    """Yield the offsets of MP3 files that follow each other in one file.
 
-    One begins with its tag, with a first frame that states its length, or after the frames that the one before states.
+    An MP3 file begins with its tag, with a first frame that states its length, or after the frames that the previous
+    file states.
     """
     window, at, after_tag = _Window(content), 0, None
     left: int | None = None

@@ -224,7 +224,7 @@ def clear_memory_cache() -> None:
 
 
 def _missing(profile: Profile, packets: int, seed: int) -> tuple[Flags | None, Flags | None, Flags | None]:
-    """Which packets are lost, which are late, and which are either; None if the profile has no such impairment."""
+    """Draw which packets are lost, late, and either of both; None if the profile has no such impairment."""
     lost = None if profile.loss is None else lost_packets(profile.loss, packets, seed)
     late = None if profile.jitter is None else late_packets(profile.jitter, packets, seed)
     if lost is None or late is None:

@@ -41,7 +41,7 @@ class Shown:
 
     @property
     def bounds_sentence(self) -> str:
-        """How certain it is where speech ends, from which latencies are measured."""
+        """A sentence on the uncertainty of the end of speech, from which latencies are measured."""
         if self.corpus.edges == "exact":
             return f"exact edges: speech ends where its fade of {FADE_S * 1000:g} ms begins"
         stated = [utterance.speech_end_uncertainty_ms for utterance in self.corpus.utterances]

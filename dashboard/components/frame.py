@@ -166,7 +166,7 @@ class DashboardPage(Generic[_Answer]):
         return answer, PageContext(link, source, at_unix_ns, began_s, time.monotonic() - began_s)
 
     def _say(self, error: TelemetryError) -> None:
-        """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
+        """Show why the store cannot be read, or that there is no run yet, and refresh automatically."""
         st.html(no_runs_yet() if isinstance(error, NoRunsError) else empty(self.unreadable, escape(error)))
         st.fragment(_try_again, run_every=REFRESH_STALE_S)()
 
@@ -288,8 +288,8 @@ def start_a_run() -> str:
 
 
 def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
-    """Say that the run of a store's folder has ended without a turn, and why, as its command recorded it: a target that
-    was never reached leaves an empty store. Empty where that is not known."""
+    """Report that the run of a store's folder ended without a turn, and the recorded reason: a target that
+    was never reached leaves an empty store. Empty if the reason is not known."""
     found = ended_without_turn(store, run_id)
     if found is None or not found.sentence:
         return ()

@@ -179,13 +179,13 @@ def _rewrite_parameter(name: str) -> None:
 
 
 def hold(key: str, value: Any) -> None:
-    """Let a field hold what the link says, also when that changed under the page."""
+    """Set a field to the value in the link, also when the link changed while the page was open."""
     if st.session_state.get(key) != value:
         st.session_state[key] = value
 
 
 def _rewrite_link(names: Sequence[str]) -> None:
-    """Let the link say what the selectors of these names do."""
+    """Write the values of the selectors with these names into the link."""
     chosen = {name: value for name in names if (value := st.session_state.get(_KEY + name))}
     store, is_elsewhere, run_id = str(chosen.get("run", "")).rpartition(_IN)
     if is_elsewhere:

@@ -105,7 +105,7 @@ def trust(run: RunRecord, summary: Summary) -> Trust:
 
 
 def _validity(invalid: int, total: int) -> Part:
-    """Say that turns are valid, or how many of them are not."""
+    """Report that all turns are valid, or the number that are not."""
     if not total:
         return "unknown", "no turns"
     return ("unknown", f"{number(invalid)} of {count(total, 'turn')} invalid") if invalid else ("met", "valid")

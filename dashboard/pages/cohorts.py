@@ -171,7 +171,7 @@ def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
 
 
 def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
-    """Let the link name the pair; a cohort that is chosen in both places changes places with the other."""
+    """Write the pair into the link; choosing the same cohort twice swaps the two."""
     changed = {**pair, name: st.session_state[f"cohorts_{name}"]}
     if changed[CONTROL] == changed[CANDIDATE]:
         changed = {CONTROL: pair[CANDIDATE], CANDIDATE: pair[CONTROL]}
@@ -179,7 +179,7 @@ def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
 
 
 def _says_limit(view: CohortsAnswer) -> str:
-    """Say that the plan of a rollout over these cohorts decides how many turns may be invalid; empty without one."""
+    """Return the note that the rollout's plan limits the share of invalid turns; empty without a rollout."""
     if view.rollout is None or view.comparison is None or view.summary is None or view.summary.limit is None:
         return ""
     allowed = formatting.declared_percent(view.comparison.limits.invalid_turns)

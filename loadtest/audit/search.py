@@ -27,7 +27,7 @@ _NOT_WORD: Final = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """Something that must not be found: `form` has only letters and digits, in lower case."""
+    """A value that must not appear anywhere: `form` has only letters and digits, in lower case."""
 
     form: str
     source: str

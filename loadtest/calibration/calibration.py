@@ -115,7 +115,7 @@ class StatedIntervals:
 
     @property
     def outside(self) -> int:
-        """How many of them are wrong."""
+        """Number of wrong ones."""
         return self.n - self.within
 
     @property
@@ -511,7 +511,7 @@ class ProcessRange:
 
 
 def more_processes(steps: Sequence[CalibrationStep], most: int) -> int | None:
-    """With how many processes to try the load of the last step, which failed, again; None where more do not help.
+    """Return the number of processes with which to retry the load of the last, failed step; None if more do not help.
 
     That is at least one more than before, at most `most` and one for each caller.
     """
@@ -528,7 +528,7 @@ def more_processes(steps: Sequence[CalibrationStep], most: int) -> int | None:
 
 
 def process_ranges(steps: Sequence[CalibrationStep]) -> list[ProcessRange]:
-    """By number of processes, fewest first; a number that served no larger load than fewer did is left out."""
+    """Return the range of each number of processes, fewest first; one that served no more than fewer did is omitted."""
     found: list[ProcessRange] = []
     good = [step for step in best_attempts(steps) if step.verdict == "trustworthy"]
     for processes in sorted({step.processes for step in good}):

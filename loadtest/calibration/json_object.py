@@ -50,7 +50,7 @@ class Calibration:
 
     @property
     def process_ranges(self) -> list[ProcessRange]:
-        """How many processes the loads want."""
+        """Number of processes that each range of loads needs."""
         return process_ranges(self.steps)
 
     @property

@@ -132,7 +132,7 @@ class Capacity:
 
     @property
     def exit_code(self) -> ExitCode:
-        """How the command ends."""
+        """Exit code of the command."""
         if self.stopped == "interrupted":
             return ExitCode.INTERRUPTED
         if self.stopped == "generator":

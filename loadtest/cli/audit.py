@@ -25,9 +25,9 @@ def audit(
     out: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Say personal data to the reference assistant, with a sidecar, and search everything that is written for it.
+    """Speak personal data to the reference assistant, with a sidecar, and search everything that is written for it.
 
-    Callers say the utterances of a corpus that are marked as personal data; the sidecar also receives what frameworks
+    Callers speak the utterances of a corpus that are marked as personal data; the sidecar also receives what frameworks
     would report of them. Then every file, table, log, metric, page, answer, cache entry and command line is searched,
     in whatever form. Exit code 0: nothing was found; 3: personal data was found, and where; 6: not all was tried, e.g.
     no answer came from the cache; 130: interrupted.

@@ -78,7 +78,7 @@ class Conversation:
 
     @property
     def deadline_perf_ns(self) -> int:
-        """When `on_time` is to be called."""
+        """The time at which to call `on_time`."""
         due_perf_ns = self._hearing.marks.due_perf_ns
         return self._step_perf_ns if due_perf_ns is None else min(self._step_perf_ns, due_perf_ns)
 
@@ -177,7 +177,7 @@ class Conversation:
         return NO_CHANGE if event.kind is EventKind.SERVICE_REPORT else self._on_spoken(event, arrival_perf_ns)
 
     def _on_spoken(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
-        """Something of the caller's question or of a reply arrived, or an error."""
+        """Handle an event of the caller's question or of a reply, or an error."""
         exchange, interrupted = self.exchange, self._interrupted
         event = self._hearing.names.named(event, arrival_perf_ns, caller_broke_in=interrupted is not None)
         if self._is_of_an_earlier_turn(event, arrival_perf_ns):

@@ -75,7 +75,7 @@ class Pacing:
 
     @property
     def drift_ns(self) -> int | None:
-        """How much the utterance was stretched (positive) or squeezed; None before its end.
+        """Time by which the utterance was stretched (positive) or squeezed; None before its end.
 
         A stall after which the schedule is kept is no drift: the smallest lateness around it stays the same.
         """
@@ -238,7 +238,7 @@ class Evidence:
         return (self.arrival_uncertainty_worst_ns or 0) if len(self.unsure_ns) >= MOST_IN_DOUBT else 0
 
     def note_fault(self, reason: str) -> None:
-        """Something happened that no limit is needed for."""
+        """Record a fault that makes the turn invalid whatever its size."""
         if reason not in self.faults:
             self.faults.append(reason)
 
@@ -249,7 +249,7 @@ class Evidence:
 
     @property
     def arrival_uncertainty_worst_ns(self) -> int | None:
-        """How long before its stamp a chunk can have come at the most; None where each had its own."""
+        """The longest time before its stamp that a chunk can have arrived; None if each chunk had its own stamp."""
         known = [each for each in (self.receive_lag_bound_ns, self.shared_stamp_bound_ns) if each is not None]
         return max(known, default=None)
 

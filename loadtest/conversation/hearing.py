@@ -218,7 +218,7 @@ class PendingMarks:
 
     @property
     def due_perf_ns(self) -> int | None:
-        """When the next one is due; None where none is pending."""
+        """The time at which the next mark is due; None if none is pending."""
         return self._pending[0][0] if self._pending else None
 
     def add(self, name: str, arrival_perf_ns: int) -> None:
@@ -284,7 +284,7 @@ class Hearing:
         return max(self.last_sign_perf_ns, self._playout.playing_until_perf_ns)
 
     def note_sign(self, arrival_perf_ns: int) -> None:
-        """Something of the turn came."""
+        """Note the arrival of an event of the turn."""
         if arrival_perf_ns > self.last_sign_perf_ns:
             self.last_sign_perf_ns = arrival_perf_ns
 

@@ -78,8 +78,10 @@ class Limits:
 
     @property
     def unread_ns(self) -> int:
-        """How long the caller's audio may stay unread by the endpoint, whatever it answers meanwhile. A turn without an
-        answer ends earlier, by `reply_ns`."""
+        """The longest time that the endpoint may leave the caller's audio unread, whatever it answers meanwhile.
+
+        A turn without an answer ends earlier, by `reply_ns`.
+        """
         return max(60 * SECOND_NS, 2 * self.reply_ns)
 
 
@@ -128,7 +130,7 @@ class TurnQueue:
         return index, planned
 
     def wind_down(self) -> None:
-        """Let no further turn begin."""
+        """Begin no further turn."""
         self._move(PlanInput.WIND_DOWN)
 
     def _move(self, happened: PlanInput) -> None:

@@ -141,7 +141,7 @@ class Playback:
 
     @property
     def underruns_ns(self) -> list[int]:
-        """How long the player starved, each time that it was before something audible."""
+        """The gaps in playback that came before audible audio."""
         last = self.span.last_sample
         return [] if last is None else [length_ns for sample, length_ns in self.starved if sample <= last]
 
@@ -160,7 +160,7 @@ class Playback:
 
     @property
     def first_audio_perf_ns(self) -> int | None:
-        """When the first audible sample is played, None while nothing audible has arrived."""
+        """The time at which the first audible sample plays; None while nothing audible has arrived."""
         moment_perf_ns = self._settled_perf_ns
         if moment_perf_ns is None:
             first = self.span.first_sample
@@ -174,7 +174,7 @@ class Playback:
 
     @property
     def last_audio_perf_ns(self) -> int | None:
-        """When the last audible sample that has arrived is played. Where playback was stopped before it: the stop
+        """The time at which the last audible sample that has arrived plays. If playback was stopped before it: the stop
         itself, or, when that fell into a pause, the last audible sample before the pause."""
         first_audio, last_sample = self.first_audio_perf_ns, self.span.last_sample
         if last_sample is None or first_audio is None:
@@ -262,7 +262,7 @@ class PlayoutBuffer:
 
     @property
     def audible_until_perf_ns(self) -> int:
-        """When the last audible sample of the reply that was fed last is played; 0 where there is none."""
+        """The time at which the last audible sample of the latest reply plays; 0 if there is none."""
         return 0 if self.latest is None else self.latest.last_audio_perf_ns or 0
 
     def begin(self, rate_hz: int) -> Playback:

@@ -38,7 +38,7 @@ class PreparedClip:
 
     @property
     def words(self) -> SpokenText:
-        """Its words, for a wire that carries them; empty where they were not written down."""
+        """The clip's words, for a wire that carries them; empty if it has no text."""
         utterance = self.rendered.utterance
         return SpokenText(utterance.text or "", utterance.language, self.lead_ns, utterance.id)
 

@@ -82,7 +82,7 @@ class Reply:
 
     @property
     def first_audio_perf_ns(self) -> int | None:
-        """When the caller hears it begin, None while nothing audible of it has come."""
+        """The time at which the caller hears it begin; None while nothing audible of it has arrived."""
         return None if self.playback is None else self.playback.first_audio_perf_ns
 
     @property
@@ -125,7 +125,7 @@ class Reply:
 
     @property
     def dropped_until_perf_ns(self) -> int:
-        """Until when what was dropped of its audio would have played; 0 where none was."""
+        """The time until which its dropped audio would have played; 0 if none was dropped."""
         playback = self.playback
         if playback is None or playback.stopped_perf_ns is None or not playback.starts_perf_ns:
             return 0
@@ -191,7 +191,7 @@ class Reply:
 
     @property
     def sentence_known_perf_ns(self) -> int | None:
-        """When the first sentence was whole: at its boundary, else with the last piece of a text that is over."""
+        """The time at which the first sentence was complete: at its boundary, else at the end of the text."""
         if self.first_sentence_perf_ns is None and self.is_over and self.text_stamps_perf_ns:
             return self.text_stamps_perf_ns[-1]
         return self.first_sentence_perf_ns
@@ -466,15 +466,15 @@ class Timeline:
 
     @property
     def first_audio_perf_ns(self) -> int | None:
-        """When the caller hears the answer begin, None while it does not."""
+        """The time at which the caller hears the answer begin; None while there is none."""
         answer = self.answer
         return None if answer is None else answer.first_audio_perf_ns
 
     @property
     def text_began_perf_ns(self) -> int | None:
-        """When the first piece of an answer in text came; None while none has, and on a wire with audio.
+        """The arrival of the first piece of a text answer; None while none has arrived, and on a wire with audio.
 
-        Of a recognizer that sends its transcript bit by bit, it is the first bit after the caller's speech.
+        For a recognizer that streams its transcript, it is the first part after the caller's speech.
         """
         if self.speaks or self.speech_end_perf_ns is None:
             return None
@@ -484,7 +484,7 @@ class Timeline:
 
     @property
     def answer_began_perf_ns(self) -> int | None:
-        """When the answer began for the caller: with its first audible sample, or with its first piece of text."""
+        """The time at which the answer began for the caller: its first audible sample, or its first piece of text."""
         return self.first_audio_perf_ns if self.speaks else self.text_began_perf_ns
 
     @property

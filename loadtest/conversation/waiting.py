@@ -138,7 +138,7 @@ OWED_NS: Final = 2 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until when the caller waits, and for how long nothing will have come by then."""
+    """The time until which the caller waits, and the length of the silence by then."""
 
     until_perf_ns: int
     length_ns: int

@@ -173,7 +173,7 @@ class Call(TransportCallbacks):
 
     @property
     def waiting_since_perf_ns(self) -> int | None:
-        """When the first of the frames that the socket has not accepted was offered; None if it accepted all."""
+        """The time at which the first frame that the socket has not accepted was offered; None if it accepted all."""
         return None if self.track.stream is None else self.track.stream.waits_since_perf_ns
 
     def _follow(self) -> None:
@@ -366,7 +366,7 @@ class Call(TransportCallbacks):
             exchange.evidence.note_fault("clock step")
 
     def _send_all(self, make: Callable[[], Sequence[Outgoing]]) -> bool:
-        """Have the protocol make messages, and send them; return whether there were any."""
+        """Send the messages that `make` returns; return whether there were any."""
         if self.transport is None:
             return False
         numbered = self.track.numbered

@@ -56,7 +56,7 @@ class Clocks:
 
     @property
     def drift_ns(self) -> int:
-        """How far the wall clock has moved against the monotonic clock since the start."""
+        """The wall clock's offset against the monotonic clock since the start."""
         return self.offset_ns - self.first_offset_ns
 
     def to_perf_ns(self, unix_ns: int) -> int:

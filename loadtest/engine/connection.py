@@ -273,9 +273,9 @@ class Connection:
         return taken
 
     def pace(self, pacer: Pacer, frame_ns: int, head: FrameHead | None = None) -> PacedSocket | None:
-        """Have the pacer thread write to the socket from now on; None where it cannot: the hub goes on writing.
+        """Hand the socket to the pacer thread for writing; None if it cannot: the hub continues to write.
 
-        Encrypted records are in an order that only the hub knows.
+        The pacer thread cannot write encrypted records: only the hub knows their order.
         """
         if self._tls is not None or self.closed is not None or self.outbox.waiting_bytes:
             return None

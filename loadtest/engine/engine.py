@@ -115,7 +115,7 @@ class Engine:
 
     @property
     def pacer(self) -> str:
-        """What sends the frames, "thread", "timerfd" or "timer": part of each turn's evidence."""
+        """The sender of the frames, "thread", "timerfd" or "timer": part of each turn's evidence."""
         return self._ticker.kind if self._pacer is None else KIND
 
     def pacer_of(self, call: Call) -> str:
@@ -124,11 +124,11 @@ class Engine:
 
     @property
     def calls_in_flight(self) -> int:
-        """How many calls have begun and not ended."""
+        """Number of calls that have begun and not ended."""
         return len(self._calls)
 
     def wind_down(self) -> None:
-        """Let current turns run to their end; no call begins another one."""
+        """Begin no further turns; current ones run to their end."""
         self._winding_down = True
         for call in self._calls:
             call.wind_down()

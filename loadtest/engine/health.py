@@ -41,7 +41,7 @@ class EngineHealth:
         self.note_unsent(waiting_bytes)
 
     def note_unsent(self, unsent_bytes: int) -> None:
-        """So many bytes of one caller have not left this machine."""
+        """Record the bytes of one caller that have not left this machine."""
         if self._unsent_worst_bytes is None or unsent_bytes > self._unsent_worst_bytes:
             self._unsent_worst_bytes = unsent_bytes
 

@@ -73,7 +73,7 @@ class HubStream:
             self._sender.remove(self)
 
     def set_deadline(self, perf_ns: int) -> None:
-        """Have the stream reported by `HubSender.collect` with the first frame that is sent at or after a moment."""
+        """Report the stream in `HubSender.collect` with the first frame sent at or after a moment."""
         self._deadline_perf_ns = perf_ns
 
     def send(self, perf_ns: Callable[[], int]) -> tuple[int, bool]:
@@ -152,7 +152,7 @@ class HubStream:
 
     @property
     def waits_since_perf_ns(self) -> int | None:
-        """When the first of the frames that wait was offered; None if none waits."""
+        """The time at which the first waiting frame was offered; None if none waits."""
         return self._waiting[0][1] if self._waiting else None
 
 

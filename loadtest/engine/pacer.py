@@ -82,7 +82,7 @@ class Phases:
 
 
 class FrameHead:
-    """What begins each frame of a call over WebSocket that is complete but for numbers, as the loop reads it.
+    """The head of each frame of a call over WebSocket, complete except for numbers, as the loop reads it.
 
     `table` has the columns that `pacer_loop` names, and then for each number where the text before it ends, and its
     step.
@@ -151,7 +151,7 @@ class PacedSocket:
 
     @property
     def drained_bytes(self) -> int:
-        """Of those, the bytes that have been passed to the kernel."""
+        """The queued bytes that have been passed to the kernel."""
         return self._cells[self._pacer.loop.DRAINED_BYTES]
 
     @property
@@ -234,12 +234,12 @@ class PacedSocket:
 
     @property
     def sent(self) -> int:
-        """How many frames have been offered to the socket."""
+        """Number of frames offered to the socket."""
         return self._cells[self._pacer.loop.SENT]
 
     @property
     def held_up(self) -> int:
-        """How many frames had to wait."""
+        """Number of frames that had to wait."""
         return self._cells[self._pacer.loop.HELD_UP]
 
     def speech(self) -> tuple[OfferedFrame | None, OfferedFrame | None]:
@@ -276,7 +276,7 @@ class PacedSocket:
 
     @property
     def waits_since_perf_ns(self) -> int | None:
-        """When the first of what waits was offered to the socket; None if nothing waits."""
+        """The time at which the first waiting frame was offered to the socket; None if none waits."""
         if not self.waiting_bytes:
             return None
         with self as row:
@@ -288,7 +288,7 @@ class PacedSocket:
         return [] if first == last else self._pacer.parts(self.index, first, last)
 
     def set_deadline(self, perf_ns: int) -> None:
-        """Have the socket reported by `Pacer.collect` at a moment."""
+        """Report the socket in `Pacer.collect` at a moment."""
         self._pacer.deadlines[self.index] = perf_ns
 
     def _keep(self, frames: Sequence[bytes]) -> "_Table":

@@ -185,7 +185,7 @@ def _errno():
 
 @njit(nogil=True, cache=CACHED)
 def _queue(row, queue, part):
-    """Let bytes wait behind what waits already. Without room for another part, the connection counts as broken."""
+    """Queue bytes behind those that wait already. Without room for another part, the connection counts as broken."""
     if row[QUEUE_LAST] - row[QUEUE_FIRST] >= queue.shape[0]:
         row[ERRNO] = _NOT_READ
         return

@@ -162,28 +162,28 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def connect_s(self) -> float | None:
-        """How long the new connection took; None where one was reused."""
+        """Time to open the new connection; None if one was reused."""
         return None if self.tcp_ns is None else (max(self.tcp_ns, self.tls_ns or 0) - self.started_ns) / SECOND_NS
 
     @property
     def first_byte_s(self) -> float | None:
-        """Until the first byte of the response, which is its head."""
+        """Time to the first byte of the response, which is its head."""
         return self._since_asked(self.first_byte_ns)
 
     @property
     def first_token_s(self) -> float | None:
-        """Until the first piece of the answer, of reasoning, or of a tool call."""
+        """Time to the first piece of the answer, of reasoning, or of a tool call."""
         return self._since_asked(self.chunks[0].upper_ns) if self.chunks else None
 
     @property
     def first_answer_token_s(self) -> float | None:
-        """Until the first piece of the answer itself: reasoning is never spoken."""
+        """Time to the first piece of the answer itself: reasoning is never spoken."""
         first = next((chunk.upper_ns for chunk in self.chunks if chunk.text), None)
         return self._since_asked(first)
 
     @property
     def first_sentence_s(self) -> float | None:
-        """Until the answer's first sentence was known to be complete: the earliest that a speech synthesis can start.
+        """Time to the end of the answer's first sentence: the earliest at which a speech synthesis can start.
 
         A full stop ends a sentence once text after it begins; the wide marks of Chinese and Japanese end one at once;
         the end of the answer ends the last.
@@ -196,12 +196,12 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wall_s(self) -> float | None:
-        """Until the answer was complete."""
+        """Time to the end of the answer."""
         return self._since_asked(self.finished_ns)
 
     @property
     def tokens(self) -> int | None:
-        """How many tokens the answer has, reasoning included; `usage.counted_by` says who counted."""
+        """Number of the answer's tokens, reasoning included; `usage.counted_by` names who counted."""
         return None if self.usage is None or self.fault is not None else self.usage.completion
 
     @property
@@ -219,7 +219,7 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens_per_chunk(self) -> float | None:
-        """How many tokens arrive in one piece, in the mean."""
+        """Mean number of tokens in one piece."""
         return None if not self.tokens or not self.chunks else self.tokens / len(self.chunks)
 
     @property
@@ -240,7 +240,7 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stamp_error_s(self) -> float | None:
-        """By how much the time of an event may be earlier than its chunk's: the widest of the answer."""
+        """The largest time by which an event of the answer may be earlier than its chunk."""
         return max(((chunk.upper_ns - chunk.lower_ns) / SECOND_NS for chunk in self.chunks), default=None)
 
     def _since_asked(self, moment_ns: int | None) -> float | None:

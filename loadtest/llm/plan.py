@@ -102,7 +102,7 @@ class Unit:
 
     @property
     def calls(self) -> int:
-        """How many requests it is, for the progress that is shown."""
+        """Number of requests, for the progress display."""
         if self.experiment == "agent":
             order, calls = loop_of(self.cell)
             return calls + (order == "parallel")

@@ -51,7 +51,7 @@ class BenchReport:
 
     @property
     def exit_code(self) -> ExitCode:
-        """How the command ends: a missed objective before all else, then a target that did not answer."""
+        """Exit code of the command: a missed objective takes precedence over a target that did not answer."""
         judged = [each.met for verdicts in self.verdicts.values() for each in verdicts]
         if self.found.interrupted:
             return ExitCode.INTERRUPTED

@@ -124,7 +124,7 @@ def bounds_text(of: Percentile) -> str:
 
 
 def verdict(found: BenchRows, voices: Sequence[VoiceRow]) -> str:
-    """Say which targets are fast enough for a voice in nine turns of ten, and which of them is the fastest."""
+    """Return which targets are fast enough for a voice in nine turns of ten, and which is the fastest."""
     budget = BUDGETS_S[-1]
     states: dict[str, list[str]] = {"fast enough": [], "too slow": [], "undecided": []}
     for row in voices:

@@ -48,7 +48,7 @@ class PairedValues:
 
     @property
     def pairs(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         return len(self.control)
 
 
@@ -102,7 +102,7 @@ def _measured_within(values: PairedValues, quantile: float) -> tuple[float, floa
 
 
 def pairs_needed(quantile: float) -> int:
-    """From how many pairs on a quantile has an interval."""
+    """Return the smallest number of pairs for which a quantile has an interval."""
     return max(20, math.ceil(_FEWEST_BEYOND / min(quantile, 1 - quantile) - 1e-9))
 
 

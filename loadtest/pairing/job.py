@@ -142,7 +142,7 @@ class PairedRun:
         return {tier: tiers.count(tier) / len(known) for tier in sorted(set(tiers))}
 
     def share(self, variant: int, holds: Callable[[dict[str, Any]], bool | None]) -> tuple[int, int]:
-        """Of how many turns something holds, and of how many it is known."""
+        """Return for how many turns `holds` is true, and for how many it is known."""
         known = [found for turn in self._turns(variant) if (found := holds(turn)) is not None]
         return sum(known), len(known)
 
@@ -199,7 +199,7 @@ def check_decision(metric: str, quantile: float, smallest_ms: float, most_pairs:
 
 
 def pair(request: PairRequest, console: Console) -> PairedRun:
-    """Say utterances to every variant until all are decided, or as many were said as were asked for. Raises
+    """Speak utterances to every variant until all are decided, or the requested number was spoken. Raises
     ProcessFailedError and UsageError."""
     out, run_id = request.checked.request.out, new_run_id()
     found = PairedRun(run_id, request.variants, request)

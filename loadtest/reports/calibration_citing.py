@@ -52,7 +52,7 @@ def choose(stored: Sequence[Stored], machine: Mapping[str, str]) -> Stored | Non
 
 
 def fewest_processes(stored: Stored, users: int) -> int | None:
-    """With how many processes so many callers were found trustworthy; None where they were not."""
+    """Return the fewest processes with which so many callers measured trustworthily; None if no number did."""
     return min((step["processes"] for step in _trusted(stored, users)), default=None)
 
 

@@ -99,7 +99,7 @@ class JudgedObjective:
 
     @property
     def sampling_sentence(self) -> str | None:
-        """How far the share may be off as it is of these calls and no others; None where no share is known."""
+        """A sentence on the sampling error of the share; None if no share is known."""
         verdict = self.verdict
         if verdict.ratio is None or self.claim == "not judged":
             return None

@@ -25,7 +25,7 @@ class RunCorpus:
 
     @property
     def edges_phrase(self) -> str | None:
-        """How speech ends; None if it is not known."""
+        """A phrase on how speech ends; None if not known."""
         if self.edges != "exact" or self.fade_ms is None:
             return None if self.edges is None else f"{self.edges} edges"
         but = f", {self.recorded_ends} as recorded" if self.recorded_ends else ""

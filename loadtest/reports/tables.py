@@ -166,7 +166,7 @@ def _phases(summary: Summary) -> ReportTable:
 
 
 def _starts(starts: StartCounts | None) -> str:
-    """How the calls of open arrivals began."""
+    """Format how the calls of open arrivals began."""
     if starts is None:
         return DASH
     wrong = [f"{number(some)} {word}" for some, word in ((starts.late, "late"), (starts.dropped, "dropped")) if some]

@@ -126,7 +126,7 @@ class DemoRollout:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The line that is printed."""
         ends = {
             ExitCode.OK: "promoted through every stage",
             ExitCode.OBJECTIVE_MISSED: "taken back",

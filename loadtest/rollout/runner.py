@@ -75,7 +75,7 @@ class RolloutHere:
         self._evaluator.open(self._name)
 
     def close(self) -> None:
-        """Let another process evaluate it."""
+        """Release the lock, so that another process can evaluate the rollout."""
         self._evaluator.close()
 
     def verdict(self) -> EvaluatedVerdict:

@@ -46,9 +46,9 @@ class ChangeFailedError(UsageError):
 
 
 def share_changer(plan: RolloutPlan, plan_file: Path) -> Callable[[ChangeShare], str]:
-    """Something that makes a change and says in a sentence what it did; it raises ShareUnchangedError.
+    """Return a function that changes the share and returns a sentence about it; it raises ShareUnchangedError.
 
-    Raises UsageError where the plan does not say how, or its file of flags cannot take the shares of every stage.
+    Raises UsageError if the plan does not state how, or its file of flags cannot hold the shares of every stage.
     """
     how = plan.apply
     if how is None:

@@ -151,7 +151,7 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
 
 @contextmanager
 def _naming_taken_ports(name: str, *ports: int) -> Generator[None]:
-    """Say of a part that did not start for that reason that a port was taken since it was chosen; raises
+    """Report that a part did not start because its port was taken after it was chosen; raises
     ProcessFailedError."""
     try:
         yield

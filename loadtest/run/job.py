@@ -116,7 +116,7 @@ def _spoken(checked: CheckedRun) -> str:
 
 
 def refused_turn(checked: CheckedRun, protocol: CallerProtocol, engine: Engine) -> str | None:
-    """Say one utterance as a caller of the run would; return why every turn would be refused as this one was, if so.
+    """Speak one utterance as a caller of the run would; return why every turn would be refused as this one was, if so.
 
     Over HTTP a session shows only that a service is there. Its path, its model and its format are those of the requests
     of a turn. What may be otherwise at the next turn (no answer in time, no room, a fault inside) is left to the run.
@@ -191,9 +191,9 @@ def preflight(checked: CheckedRun) -> None:
 
 
 def first_turn(checked: CheckedRun) -> None:
-    """Over HTTP, say one turn before a swarm is sent: only its requests show whether path, model and format are right.
+    """Speak one turn over HTTP before the load starts: only its requests show whether path, model and format are right.
 
-    Raises EndpointUnreachable if every turn would be refused. What may be otherwise next time is left to the run.
+    Raises EndpointUnreachable if every turn would be refused. Errors that may pass are left to the run.
     """
     protocol = _caller(checked)
     if protocol.capabilities.transport != "http":

@@ -57,7 +57,7 @@ class BesideStore:
 
 @dataclass(frozen=True, slots=True)
 class UnreachableTarget:
-    """That the target could not be reached before the first call: why, as half a sentence, and when that was found."""
+    """A target that could not be reached before the first call: the reason, as half a sentence, and the time."""
 
     reason: str
     found_unix_ns: int

@@ -58,7 +58,7 @@ def end_with_parent() -> None:
 
 
 def stand_by() -> None:
-    """Let this process, which only looks on, yield the processor to those whose audio is due."""
+    """Lower this process's priority below the audio processes."""
     os.nice(max(0, BYSTANDER_NICENESS - os.getpriority(os.PRIO_PROCESS, 0)))
 
 
@@ -127,7 +127,7 @@ class Child:
                 os.kill(pid, number)
 
     def stop_yielding(self, niceness: int) -> None:
-        """Let a bystander have the processor as others have, once no audio is due, as far as the system permits: to
+        """Restore normal priority once no audio is due, as far as the system permits: to
         lower a niceness takes a privilege, to lower that of a session does not."""
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.process.pid}/autogroup").write_text(str(niceness))

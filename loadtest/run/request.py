@@ -46,7 +46,7 @@ class RunRequest:
 
     @property
     def users(self) -> int:
-        """How many callers there are; where nobody says, as each process needs, and no more than there are calls."""
+        """Number of callers; by default one for each process, and at most one for each call."""
         if self.load.users is not None:
             return self.load.users
         if self.settings.host.startswith("tcp-listen:"):
@@ -57,12 +57,12 @@ class RunRequest:
 
     @property
     def run_time_s(self) -> float | None:
-        """How long it lasts; None where nothing bounds its time."""
+        """Duration of the run; None if nothing bounds it."""
         return None if self.load.run_time is None else self.load.run_time.seconds
 
     @property
     def processes(self) -> int:
-        """How many processes share the callers."""
+        """Number of processes that share the callers."""
         if not isinstance(self.load.processes, int):
             from loadtest.run.calibrations import wanted_processes
 

@@ -115,7 +115,7 @@ Point = Annotated[PointDraw, read_as(PointDraw, parse_point), AS_TEXT]
 
 
 class CallersSection(TomlTable):
-    """How callers behave. Shares are of turns; `talk_over` is of those that nobody interrupts."""
+    """The behavior of callers. Shares are of turns; `talk_over` is of those without an interruption."""
 
     turns: Annotated[int, Option("turns of a call", declared="turns_per_call")] = fields.whole(4, 1, 1000)
     think: Annotated[

@@ -123,7 +123,7 @@ class TargetSection(TomlTable):
 
 
 class LoadSection(TomlTable):
-    """How much load there is, where no phases say it."""
+    """The load of a run without phases."""
 
     calls: Annotated[
         int | None, Option("calls of the whole run, over all processes; then it ends", "load", "run", declared="calls")
@@ -284,7 +284,7 @@ class KeepSection(TomlTable):
 
 
 class OutputSection(TomlTable):
-    """How the run is measured, named and delivered."""
+    """Measurement, name and delivery of the run."""
 
     onset: Annotated[
         str,

@@ -105,7 +105,7 @@ class SwarmSettings(
 
     @property
     def arrivals_label(self) -> str:
-        """How calls come to be, in one word for each way: "closed", "constant" or "poisson"."""
+        """The arrival process: "closed", "constant" or "poisson"."""
         ways = {phase.arrival or CLOSED for phase in self.phases} or {CLOSED}
         return " and ".join(sorted(ways))
 
@@ -147,7 +147,7 @@ class SwarmSettings(
 
     @property
     def tls(self) -> TlsClient:
-        """How connections are secured. Raises UsageError with a line for each file that cannot be used."""
+        """The TLS settings of connections. Raises UsageError with a line for each file that cannot be used."""
         return tls_client(
             self.ca_file,
             client_cert=self.client_cert,

@@ -54,7 +54,7 @@ class MappedFrames(Sequence[bytes]):
 
     @property
     def ends(self) -> memoryview:
-        """Where each frame ends, from the beginning of `data`."""
+        """The end offset of each frame in `data`."""
         return self._ends
 
     @overload

@@ -276,7 +276,7 @@ def _wait_for_the_calls(environment: Environment, worker: Worker) -> None:
 
 
 def refuse(environment: Environment, faults: list[str]) -> None:
-    """Say why there can be no run, to the master too, and end."""
+    """Report to the log and the master why there can be no run, and exit."""
     for fault in faults:
         sys.stderr.write(f"voiceprobe: {fault}\n")
     environment.process_exit_code = int(ExitCode.USAGE)

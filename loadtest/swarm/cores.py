@@ -1,4 +1,4 @@
-"""How many cores this process and its children may use: by affinity, and by what a control group allows of them."""
+"""The number of cores that this process and its children may use: by affinity, and by the limit of a control group."""
 
 import os
 from pathlib import Path

@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _say(workers: list[Worker], order: random.Random, *, hears_out: bool) -> dict[str, Any]:
-    """Say the next utterance to every target."""
+    """Speak the next utterance to every target."""
     plans = [worker.plan() for worker in workers]
     asked = list(range(len(workers)))
     order.shuffle(asked)

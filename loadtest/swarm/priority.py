@@ -136,7 +136,7 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
 
 
 def leave_realtime_to_the_pacer() -> Priority | None:
-    """Have this thread scheduled normally, with the best niceness; return what the pacer thread gets.
+    """Schedule this thread normally, with the best niceness; return the priority of the pacer thread.
 
     That thread asks for itself, by `ask_for_priority`. Python that runs in real time would only delay it: the system
     takes the processor from all real-time threads of a busy process for 50 ms of each second. Raises UsageError for an

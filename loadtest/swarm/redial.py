@@ -24,7 +24,7 @@ _ENDED_BY_CALLER: Final = frozenset({"abandoned", "cut"})
 
 @dataclass(frozen=True, slots=True)
 class Redial:
-    """How long one caller waits after a call, in ns."""
+    """The wait of one caller after a call, in ns."""
 
     wait_ns: int = 0
     asked_ns: int | None = None  # the wait that the endpoint asked for, None if it named no time

@@ -199,7 +199,7 @@ def _start(environment: Environment, **_: Any) -> None:
 
 
 def _warn_of_few_files(settings: SwarmSettings, load: AskedLoad) -> None:
-    """Say before the first call if this process may open too few files for its callers."""
+    """Warn before the first call if this process may open too few files for its callers."""
     calls = settings.max_calls if settings.has_open_arrivals else load.users
     shortage = shortage_of_files(calls, load.processes, most_files())
     if shortage is not None:

@@ -332,7 +332,7 @@ class Worker:
         )
 
     def wind_down(self, stop_timeout_s: float = 0.0) -> None:
-        """Let running turns end and begin no new ones, so that stopping does not cut the slow ones off. What is still
+        """Begin no new turns and wait for running ones, so that stopping does not cut the slow ones off. What is still
         under way after the stop time-out is cut, and recorded so."""
         self.engine.cut_by = f"the stop time-out of {stop_timeout_s:g} s"
         self._winding_down = True

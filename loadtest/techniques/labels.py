@@ -40,7 +40,7 @@ def judged(flags: dict[str, str]) -> Labels | None:
 
 
 async def similarity(model: Embedder, threshold: float, *, compare_slots: bool) -> Labels:
-    """Of how many pairs of questions the second one gets the first one's answer, rightly and wrongly."""
+    """Count the pairs of questions of which the second gets the first one's answer, rightly and wrongly."""
 
     async def hits(pairs: list[list[str]]) -> int:
         found = 0
@@ -98,7 +98,7 @@ async def privacy(stays: Callable[[str], Awaitable[bool]]) -> Labels:
 
 
 def stale_answers(found: PairedRun, place: int) -> tuple[int, int]:
-    """How many answers of a cache were older than their utterance allows, of all answers of the cache."""
+    """Count the cache's answers that were older than their utterance allows, and all of its answers."""
     lifetimes_s = labeled_lists()["lifetimes_s"]
     ages = [
         (pair.utterance, age_s)

@@ -109,7 +109,7 @@ def _dollars(usd: float) -> str:
 
 
 def _changed(words: str, off: Any, on: Any, shown: Callable[[Any], str]) -> str | None:
-    """Both values where they differ or one of them is not known; None where there is nothing to say."""
+    """Return both values if they differ or one of them is unknown; else None."""
     if off == on:
         return None
     return f"{words} {'–' if off is None else shown(off)} → {'–' if on is None else shown(on)}"

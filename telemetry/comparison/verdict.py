@@ -81,7 +81,7 @@ class RunComparison:
 
     @property
     def marked_over(self) -> int:
-        """Over how many figures those that are shown to differ are corrected."""
+        """Number of figures over which the marks of differences are corrected."""
         return sum(each.is_claimed and each.p_value is not None for each in self.differences)
 
     @property

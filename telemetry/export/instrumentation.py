@@ -135,7 +135,7 @@ def announce_run(
     attributes: Mapping[str, AttributeValue],
     wall_ns: Callable[[], int] = time.time_ns,
 ) -> None:
-    """Say that a run begins or has ended, and what the generator declares of itself, as a `voice.run` span.
+    """Emit the start or end of a run, with what the generator declares about itself, as a `voice.run` span.
 
     `attributes` travel under `voice.run.`, beside `voice.run.run_id`, `.phase` and `.process_id`.
     """

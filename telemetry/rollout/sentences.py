@@ -25,7 +25,7 @@ def explanation(allowed: float) -> str:
 
 
 def figures(result: CheckResult) -> str:
-    """Both figures, their difference and its bounds."""
+    """Format both figures, their difference and its bounds."""
     check, shares = result.check, result.shares
     control = check.format(result.control)
     if shares is None:

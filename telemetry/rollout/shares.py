@@ -98,7 +98,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class ComparedShares:
-    """Both figures, larger being worse: shares beyond the threshold, or the ratios of a check of ratios.
+    """The figures of both cohorts, larger being worse: shares beyond the threshold, or the ratios of a check of ratios.
 
     `above_control` has to be shown above 0 for `worse`, and `harm`, the estimate of the excess above the margin, must
     not be below 0. `above_margin` has to be shown below 0 for `within`; `without_difference` is what it would be of a

@@ -30,7 +30,7 @@ class CohortCount(msgspec.Struct, frozen=True):
 
 
 class CohortCounts(msgspec.Struct, frozen=True):
-    """Both cohorts."""
+    """The counts of both cohorts."""
 
     candidate: CohortCount
     control: CohortCount

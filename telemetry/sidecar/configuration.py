@@ -182,7 +182,7 @@ def _take_text(configuration: Configuration, setting: SidecarSetting, text: str,
 
 
 def _drop_weaker_token(configuration: Configuration) -> None:
-    """Of a token and a file with one, keep the one that takes precedence."""
+    """Keep the one that takes precedence of a token and a file with one."""
     token, file = configuration.given.get("token"), configuration.given.get("token_file")
     if token is None or file is None:
         return

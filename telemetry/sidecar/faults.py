@@ -81,7 +81,7 @@ class StoreWatch:
             self._faults.set("room", short if free_bytes < ROOM_BYTES_MIN else None)
 
     def failed(self, error: StoreError) -> None:
-        """Say that a batch could not be stored."""
+        """Record that a batch could not be stored."""
         self._faults.set(_COMMIT, str(error), stops_storing=True)
 
     def _try(self) -> None:

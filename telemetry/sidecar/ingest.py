@@ -56,7 +56,7 @@ class ExportRequest:
 
     @property
     def cost_bytes(self) -> int:
-        """What it takes to store it, in bytes of a body."""
+        """The cost of storing it, in bytes of a body."""
         return len(self.body) + _REQUEST_COST_BYTES
 
 
@@ -82,7 +82,7 @@ class Backlog:
 
     @property
     def pending_s(self) -> float:
-        """How long it takes to store what waits."""
+        """Time needed to store what waits."""
         return self.pending_bytes / self.bytes_per_s
 
     def add(self, cost_bytes: int) -> None:
@@ -171,7 +171,7 @@ class Ingest:
 
     @property
     def busy_s(self) -> float:
-        """How long the request or group takes that is being decoded or stored; 0 between two of them."""
+        """Time spent so far on the request or group that is being decoded or stored; 0 between two of them."""
         return max((self._clock_s() - began_s for began_s in self._began_s.copy().values()), default=0.0)
 
     def bad_request(self) -> None:

@@ -323,7 +323,7 @@ class Scraper:
 
     @property
     def faults(self) -> dict[str, str]:
-        """Why targets cannot be read at the moment, by their names."""
+        """The reasons why targets cannot be read now, by their names."""
         return dict(self._faults)
 
     def start(self) -> None:

@@ -143,7 +143,7 @@ class SidecarOptions(SidecarSettings):
 
     @property
     def keep(self) -> Keep:
-        """What is not kept is removed from the store."""
+        """The retention: what is not kept is removed from the store."""
         return Keep(
             None if self.keep_days is None else round(self.keep_days * _DAY_NS),
             None if self.keep_gib is None else round(self.keep_gib * _GIB),
@@ -188,7 +188,7 @@ class SidecarSetting:
 
     @property
     def flag(self) -> str:
-        """Its flag on the command line; a secret has none that is accepted."""
+        """The flag on the command line; a secret has none that is accepted."""
         return "--" + self.key.replace("_", "-")
 
     def checked(self, value: object, *, is_text: bool) -> Value | None:
@@ -205,7 +205,7 @@ class SidecarSetting:
 
     @property
     def expected(self) -> str:
-        """What a value must be, as the end of a sentence."""
+        """The form that a value must have, as the end of a sentence."""
         if self.choices:
             return f"give {' or '.join(self.choices)}"
         if self.kind == "boolean":

@@ -44,7 +44,7 @@ class Decoded:
 
     @property
     def outcome(self) -> Outcome:
-        """What becomes of it once it is stored."""
+        """The outcome once it is stored."""
         if self.content.fault is not None:
             return OtlpDecodeError(self.content.fault)
         return Taken(self.content.rejected, tuple(self.content.reasons))

@@ -67,7 +67,7 @@ class RunRecord:
 
     @property
     def reached_unix_ns(self) -> int:
-        """How far the run has come: its last moment, but no moment after it was stored."""
+        """The newest moment of the run, but no moment after it was stored."""
         return self.last_unix_ns if self.stored_unix_ns is None else min(self.last_unix_ns, self.stored_unix_ns)
 
     @property
@@ -137,7 +137,7 @@ class MetricStats:
 
     @property
     def stated_estimates(self) -> str | None:
-        """Of percentiles that are estimates, between what the exact ones lie: `p95 806–830 ms`."""
+        """The intervals of estimated percentiles: `p95 806–830 ms`."""
         metric = DEFINITIONS[self.name]
         stated = [
             f"{name} {metric.format(low, unit=False)}–{metric.format(high)}"
@@ -394,7 +394,7 @@ NOTHING_BESIDE: Final = Beside()
 
 @dataclass(frozen=True, slots=True)
 class ContradictedValue:
-    """On how many turns of a source a metric was withheld because its value cannot be, and the cause."""
+    """The number of a source's turns on which a metric was withheld because its value is impossible, and the cause."""
 
     source: Source
     metric: str
@@ -421,7 +421,7 @@ class Contradictions:
 
     @property
     def texts(self) -> dict[str, str]:
-        """What there is of both in words, by a short name: the same in every report and on the page."""
+        """Both as text, by a short name: the same in every report and on the page."""
         found: dict[str, str] = {}
         if total := sum(value.turns for value in self.values):
             causes = "; ".join(value.text for value in self.values)
@@ -461,7 +461,7 @@ class ClientServiceDelta:
 
     @property
     def note(self) -> str:
-        """What stands behind the difference, for people; empty where it is corrected for the end of speech."""
+        """A note on what the difference includes; empty where it is corrected for the end of speech."""
         if not self.uncorrected:
             return ""
         return f" (the service does not state where speech ended in {formatting.turns(self.uncorrected)})"
@@ -595,5 +595,5 @@ class StageStats:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The label in pages and reports."""
         return f"{STAGE_LABELS[self.name]}{' by the service' if self.by_service else ''}"

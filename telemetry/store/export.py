@@ -254,7 +254,7 @@ def _write(
 
 
 def _write_rollouts(writing: _Writing, cursor: duckdb.DuckDBPyConnection) -> None:
-    """What was decided on rollouts, where there were some."""
+    """Write the decisions on rollouts, if there were any."""
     if not has_rollouts(cursor):
         return
     found: Any = cursor.sql("FROM rollout_rows ORDER BY rollout, sequence").to_arrow_table()

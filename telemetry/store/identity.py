@@ -57,7 +57,7 @@ class RecentIdentities:
         self._count = 0
 
     def among(self, rows: Iterable[tuple[bytes, int]]) -> set[bytes]:
-        """Which of these rows, given with their moments, are known."""
+        """Return which of these rows, given with their moments, are known."""
         return {key for key, moment in rows if key in self._by_period.get(moment // _PERIOD_NS, ())}
 
     def add(self, rows: Iterable[tuple[bytes, int]]) -> None:

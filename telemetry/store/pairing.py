@@ -1,4 +1,4 @@
-"""Both sides of a turn in one row: what a service reported beside what its caller heard, joined when either is stored.
+"""Pairing of a turn's two sides in one row, when either is stored: the service's report and what its caller heard.
 
 A call of a service is a caller's where it continues the caller's trace, names it at the end of its own name, or has the
 name of exactly one call of callers of about that time. A response is known by its id within the call; where the wire
@@ -135,7 +135,7 @@ class TurnSides:
 
 
 def _names(call: Call) -> set[str]:
-    """What a call may be known by to the other side."""
+    """Return the names by which the other side may know a call."""
     _, trace_id, call_id, _ = call
     return {trace_id, call_id, _named_trace(call_id)} - {""}
 

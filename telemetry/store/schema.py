@@ -49,7 +49,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """How many rows it would add."""
+        """Number of rows it would add."""
         return len(self.turns) + len(self.spans) + len(self.points)
 
 

@@ -99,7 +99,7 @@ class StoreQuestion(Generic[_Parameters, _Answer]):
 
     @functools.cached_property
     def type_of_answer(self) -> Any:
-        """What it is answered by."""
+        """The type of its answer."""
         return typing.get_type_hints(self._answer, include_extras=True)["return"]
 
     def from_json(self, parameters: bytes) -> AskedQuestion[_Answer]:
@@ -205,7 +205,7 @@ class AskedSidecar:
             raise self._sidecar.of_another_version("its answer", error) from error
 
     def keep(self, row: RolloutRow) -> None:
-        """Have it commit a row of a rollout. Raises StoreError where it could not."""
+        """Commit a row of a rollout. Raises StoreError if it could not."""
         answer = self._post(KEEP_PATH, row)
         if answer.status != OK:
             raise self._sidecar.refused(answer)

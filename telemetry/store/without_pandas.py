@@ -27,5 +27,5 @@ class _Refusing(MetaPathFinder):
 
 
 def refuse_pandas() -> None:
-    """Let every further import of pandas in this process fail, as if it was not installed."""
+    """Make every further import of pandas in this process fail, as if it were not installed."""
     sys.meta_path.insert(0, _Refusing())

@@ -62,7 +62,7 @@ class AppendedTables:
 
     @property
     def rows(self) -> int:
-        """How many rows were new."""
+        """Number of new rows."""
         return len(self.turn_places) + self.spans.num_rows + self.points.num_rows
 
 
@@ -162,7 +162,7 @@ class StoreWriter:
 
     @property
     def commits(self) -> int:
-        """How many commits the store has seen: it changes with whatever is stored."""
+        """Number of commits of the store: it changes with whatever is stored."""
         return self._commits
 
     def why_unwritable(self) -> str | None:
@@ -204,7 +204,7 @@ class StoreWriter:
             return 0
 
     def append(self, batch: Batch) -> AppendedTables:
-        """As `append_tables`, of rows that are objects."""
+        """Append rows that are objects, as `append_tables` does tables."""
         return self.append_tables(turns_table(batch.turns), spans_table(batch.spans), points_table(batch.points))
 
     def append_tables(self, turns: ArrowTable, spans: ArrowTable, points: ArrowTable) -> AppendedTables:
@@ -332,7 +332,7 @@ class StoreWriter:
         return [*zip(identity.keys(table, content), identity.moments(table, content), strict=True)]
 
     def _new_places(self, table: Table, content: ArrowTable, rows: Sequence[tuple[bytes, int]]) -> Sequence[int]:
-        """Which rows are not stored, each once, in their order."""
+        """Return the rows that are not stored, each once, in their order."""
         recent = self._recent[table]
         is_recent = all(moment >= recent.since_ns for _, moment in rows)
         known = recent.among(rows) if is_recent else self._statements.known(table, content)

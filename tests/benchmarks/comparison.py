@@ -50,7 +50,7 @@ _CLIPS: Final = 60
 
 @dataclass(frozen=True)
 class Kind:
-    """What the turns of both runs are like."""
+    """The distribution of the turns of both runs."""
 
     correlation: float = 0.25  # of the turns of a call
     spread: float = 0.25  # of the logarithm of what a stage takes
@@ -91,7 +91,7 @@ class Worse:
     factor: float = 1.0
 
     def times(self, figure: str) -> float:
-        """By how much this figure is larger."""
+        """Return the factor by which this figure is larger."""
         return self.factor if figure == self.figure else 1.0
 
 
@@ -178,14 +178,14 @@ def compared(kind: Kind, seed: int, worse: Worse = NOT_WORSE) -> RunComparison:
 
 @dataclass(frozen=True)
 class Share:
-    """How many of so many pairs, with Wilson's interval."""
+    """A share of pairs, with Wilson's interval."""
 
     of: int
     pairs: int
 
     @classmethod
     def count(cls, found: Iterable[bool]) -> "Share":
-        """Of pairs in which it is so."""
+        """Return the share of pairs for which it is true."""
         known = list(found)
         return cls(sum(known), len(known))
 
@@ -199,8 +199,8 @@ class Share:
 
 
 def false_marks(kind: Kind, seeds: Sequence[int]) -> tuple[Share, Share, int]:
-    """Of pairs that do not differ: in how many any figure is marked, in how many any interval leaves out 0; and how
-    many figures have one."""
+    """Count among pairs that do not differ: those with a marked figure, those with an interval that leaves out 0; and
+    how many figures have one."""
     found = [compared(kind, seed) for seed in seeds]
     return (
         Share.count(any(each.is_shown for each in pair.differences) for pair in found),
@@ -210,7 +210,7 @@ def false_marks(kind: Kind, seeds: Sequence[int]) -> tuple[Share, Share, int]:
 
 
 def true_marks(kind: Kind, figure: str, seeds: Sequence[int], factor: float = WORSE_BY) -> dict[str, Share]:
-    """Of pairs in which a figure is worse: in how many it is marked so, by any percentile and by each, and in how many
+    """Count among pairs in which a figure is worse: those marked so, by any percentile and by each, and those in which
     another figure is marked that does not differ."""
     marks: list[dict[str, bool]] = []
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""What a caller over WebRTC costs: `python -m tests.benchmarks.webrtc_callers [CALLERS] [TURNS]`.
+"""CPU cost of a caller over WebRTC: `python -m tests.benchmarks.webrtc_callers [CALLERS] [TURNS]`.
 
 Callers of one engine talk to the aiortc server of the tests. Printed is the CPU time of the engine and of its WebRTC
 process per second of a call, how many callers fit into one core at 60 %, and how late frames left this machine. CPU

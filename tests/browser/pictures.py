@@ -1,4 +1,5 @@
-"""What a browser drew of a page, once that has taken its width: what is cut off, and what axe-core finds."""
+"""Checks of a page that a browser drew, once its width is settled: cut-off parts, and violations that axe-core
+finds."""
 
 import contextlib
 from collections.abc import Generator
@@ -64,15 +65,15 @@ def texts_spaced(page: Page) -> Generator[None]:
 
 
 def left_over(page: Page, script: str) -> list[str]:
-    """What a function for the page finds once that is nothing, or when it never is: charts are drawn again some time
-    after the window changed."""
+    """Return what a script finds in the page, once that is nothing or the time is over: charts are drawn again some
+    time after the window changed."""
     with contextlib.suppress(PlaywrightTimeoutError):
         page.wait_for_function(f"() => ({script})().length === 0", timeout=SETTLED_WITHIN_MS)
     return page.evaluate(script)
 
 
 def cut_off(page: Page, scrolls: str = ".vp-chart-table") -> list[str]:
-    """What is cut off or out of sight; what `scrolls` selects may scroll sideways by itself."""
+    """Return what is cut off or out of sight; elements that `scrolls` selects may scroll sideways."""
     return left_over(page, _CUT_OFF.replace("SCROLLS", scrolls).replace("WORDS", CUT_WORDS))
 
 
@@ -84,7 +85,7 @@ def settled(page: Page) -> None:
 
 
 def violations(page: Page) -> dict[str, list[str]]:
-    """What axe-core finds, by its rule, but for the parts that are Streamlit's own."""
+    """Return what axe-core finds, by rule, except in Streamlit's own parts."""
     parts = page.evaluate("s => [...document.querySelectorAll(s)].map(e => e.outerHTML.slice(0, 60))", _OF_STREAMLIT)
     found: dict[str, list[str]] = {}
     for each in Axe().run(page).response["violations"]:

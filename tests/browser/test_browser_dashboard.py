@@ -98,7 +98,7 @@ def test_a_filter_survives_a_reload_by_its_link_on_every_page(viewer: Viewer, fu
     assert "run=run-full" in page.url
 
     def expect_turns(turns: int) -> None:
-        """In the longest window of the objective that every turn counts for."""
+        """Expect so many turns in the longest window of the objective that every turn counts for."""
         row = page.get_by_role("row").filter(has_text="The caller gets an answer")
         expect(row.locator("td").last).to_contain_text(f"/ {turns:,}")
 

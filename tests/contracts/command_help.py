@@ -1,4 +1,4 @@
-"""What the real commands say of themselves: asked once each, as a user would ask."""
+"""The help texts of the real commands, each run once, as a user would."""
 
 import os
 import re

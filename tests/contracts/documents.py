@@ -68,7 +68,7 @@ def parsers() -> dict[str, Any]:
 
 
 def faults(line: str) -> list[str]:
-    """What is wrong with one command of a page: its name, its flags, their values; nothing where nothing is."""
+    """Return the faults of one command of a page: its name, its flags, their values; empty if there are none."""
     match words(line):
         case [name, *rest] if name in VOICEPROBES:
             return [] if rest[:1] == [WRAPPERS_OWN] and name == "./voiceprobe" else _voiceprobe(rest)
@@ -107,7 +107,7 @@ def _voiceprobe(arguments: list[str]) -> list[str]:
 
 
 def _parsed(parser: Any, name: str, arguments: list[str]) -> list[str]:
-    """What the command's own parser says; the command is not carried out."""
+    """Return the faults that the command's own parser reports; the command is not run."""
     if "--help" in arguments:
         return []
     try:

@@ -91,7 +91,7 @@ def bare_home(tmp_path: Path) -> dict[str, str]:
 
 
 def shell(program: Path | str, script: str, environment: dict[str, str]) -> str:
-    """What a shell prints that carries out a script."""
+    """Run a script in a shell and return its output."""
     done = subprocess.run(
         [program, "-c", script], env=environment, capture_output=True, text=True, timeout=180, check=False
     )
@@ -170,7 +170,7 @@ def explained() -> dict[str, Any]:
 
 
 def style_faults(text: str, printed_default: object = None) -> list[str]:
-    """What is not as it should be; `printed_default` is one that typer prints by itself."""
+    """Return the faults of a help text; `printed_default` is a default that typer prints itself."""
     found: list[str] = []
     first = text.partition(" ")[0]
     # A name or an acronym has two capitals: PEM, OTLP/HTTP, WebSocket, NAME=SHARE.

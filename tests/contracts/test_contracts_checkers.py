@@ -254,7 +254,7 @@ def test_every_import_keeps_to_its_layer() -> None:
 
 @pytest.fixture(scope="module")
 def violations(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What import-linter says of a copy in which every contract is violated once."""
+    """Return import-linter's output for a copy in which every contract is violated once."""
     where = tmp_path_factory.mktemp("copy")
     copy_the_packages(where)
     for path, line in VIOLATIONS.values():

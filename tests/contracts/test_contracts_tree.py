@@ -64,7 +64,7 @@ def python_files() -> Iterator[tuple[str, str]]:
 
 @dataclass
 class Outline:
-    """What a file defines and imports, as far as these contracts ask."""
+    """The definitions and imports of a file that these contracts check."""
 
     functions: list[tuple[str, int]] = field(default_factory=list)  # with their lines
     signatures: list[tuple[str, int]] = field(default_factory=list)  # with their positional parameters

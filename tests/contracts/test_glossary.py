@@ -134,7 +134,8 @@ AMERICAN = ("docs/", "docs_build/", "examples/", ".github/", "CONTRIBUTING.md", 
 
 
 def misspelled(paths: list[str], *flags: str) -> list[str]:
-    """What codespell objects to, a line each. Its dictionaries and the words that are right are in pyproject.toml."""
+    """Return codespell's objections, a line each. Its dictionaries and the words that are right are in
+    pyproject.toml."""
     command = [sys.executable, "-m", "codespell_lib", *flags, *paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (0, 65), done.stdout + done.stderr

@@ -129,7 +129,7 @@ FILES = {
 
 
 def faults(file: Path, schema: str) -> str:
-    """What a schema that comes with the checker, so that no network is asked, finds wrong; empty for nothing."""
+    """Return the faults by a schema that comes with the checker, so that no network is needed; empty without faults."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode != 0) == ("Schema validation errors" in done.stdout), done.stdout + done.stderr

@@ -71,7 +71,7 @@ def of_reader(reader: StoreReader) -> Ask:
 
 
 def _run_figures(ask: Ask, parameters: Parameters) -> object:
-    """What was a question of its own, of one run: its row of the list of runs, its processes, and of a miss the cause.
+    """Return the figures of one run: its row of the list of runs, its processes, and of a miss the cause.
 
     The list names no cause in its sentence; the runs that are asked for have none that is shown.
     """
@@ -211,7 +211,7 @@ def _of_turns(asked: Asked) -> Iterator[tuple[str, Parameters]]:
 
 
 def answers(ask: Ask, asked: Asked, only: Sequence[str] = ()) -> dict[str, object]:
-    """What is answered, by the question with its parameters; to all, or to questions of these names alone."""
+    """Return the answers by the question with its parameters; to all, or only to questions of these names."""
     chosen = [(name, parameters) for name, parameters in questions(asked) if not only or name in only]
     return {key_of(name, parameters): plain(ask(name, parameters)) for name, parameters in chosen}
 

@@ -189,7 +189,7 @@ def _spoken(rng: random.Random) -> dict[str, object]:
 
 
 def _answer(rng: random.Random, slower_ms: float) -> dict[str, object]:
-    """What comes back; its moments in ms from the end of the speech."""
+    """Draw an answer, its moments in ms from the end of the speech."""
     hit = rng.random() < 0.3
     route = "cache" if hit else rng.choice(("local", "cloud", "cloud"))
     found: dict[str, object] = {"cache_hit": hit if rng.random() < 0.9 else None}

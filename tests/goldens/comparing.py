@@ -1,4 +1,4 @@
-"""What counts as equal: whole numbers, texts and orders exactly, other numbers to nine digits (a sum of fractions has
+"""Comparison of answers: whole numbers, texts and orders exactly, other numbers to nine digits (a sum of fractions has
 no order of its own), of an estimate that its interval holds the exact one; and every difference by its place."""
 
 import json

@@ -86,7 +86,7 @@ def _of_callers(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> Iterator[Arr
 
 
 def announced(run: CallerRun, phase: str) -> Iterator[Span]:
-    """What each process declares of the run; of those of `evening` one ends without a word."""
+    """Yield what each process declares about the run; one of those of `evening` ends without declaring it."""
     rng = random.Random(f"{run.run_id} {phase}")
     at_unix_ns = run.begins_unix_ns if phase == "start" else run.ends_unix_ns
     for worker in range(run.workers):
@@ -223,7 +223,7 @@ def _of_bot() -> Iterator[Arrival]:
 
 
 def health(run: CallerRun, emitted: Sequence[int]) -> bytes:
-    """What the generator's processes reported of themselves and of the turns they emitted, and of open arrivals how
+    """Encode what the generator's processes report about themselves and their turns, and of open arrivals how
     calls began."""
     rng = random.Random(f"health {run.run_id}")
     points: list[tuple[str, int, float, dict[str, object]]] = []

@@ -1,4 +1,4 @@
-"""How requests become a store and a page of `/metrics`: the one module that knows a writer.
+"""Feeding of requests into a store and a page of `/metrics`: the one module that knows a writer.
 
 It does what the sidecar's store process does with a request, on a clock of its own: decodes it, appends its tables,
 makes turns of the spans of services when these are due, and counts what was stored.

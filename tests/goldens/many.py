@@ -190,7 +190,7 @@ class _Template:
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """Which turns to make: of each its call, its row among the variants, when it begins, and who numbered it."""
+    """The turns to make: for each its call, its row among the variants, when it begins, and who numbered it."""
 
     call: Integers
     rows: Integers

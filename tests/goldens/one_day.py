@@ -19,7 +19,7 @@ _CALLS: Final = (0, 1, 3, 6)
 
 
 def asked() -> asking.Asked:
-    """What is asked of the day."""
+    """Return the questions about the day."""
     calls = turns_of(RUNS[0])
     turns = [(calls[number][0].trace_id, 0) for number in _CALLS]
     turns += [(calls[6][-1].trace_id, len(calls[6]) - 1), (PipecatTurn(0, 1).trace, 1), ("0" * 31 + "9", 3)]

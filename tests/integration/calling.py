@@ -91,7 +91,7 @@ class Callers:
         return _PREPARED[known]
 
     def planner(self, prepared: PreparedCorpus) -> CallPlanner:
-        """What each call is going to be."""
+        """Return the planner of the calls."""
         limits = Limits(
             reply_ns=round(self.reply_s * SECOND_NS),
             longest_reply_ns=round(self.longest_reply_s * SECOND_NS),

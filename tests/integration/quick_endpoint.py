@@ -224,7 +224,7 @@ class QuickEndpoint:
 
     @property
     def questions(self) -> int:
-        """How many it was asked so far."""
+        """Number of questions so far."""
         self.order("count 0")
         assert self.process.stdout is not None
         return int(self.process.stdout.readline())

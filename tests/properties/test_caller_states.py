@@ -101,7 +101,7 @@ class Sent:
 
 
 class Engine:
-    """What the engine does around a conversation, every 20 ms."""
+    """The engine around a conversation, every 20 ms."""
 
     def __init__(self, plan: CallPlan, wire: WireTraits) -> None:
         self.conversation = Conversation(plan, PlayoutBuffer("rms-10ms"), wire)

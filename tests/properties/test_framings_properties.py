@@ -124,7 +124,7 @@ heads = st.one_of(st.binary(max_size=140), st.integers(0, 70_000).map(lambda siz
 
 
 def decoded(stream: bytes, cuts: list[int]) -> list[tuple[Opcode, bytes]]:
-    """What the library reads from a stream that arrives in pieces."""
+    """Return what the library reads from a stream that arrives in pieces."""
     server = ServerProtocol(max_size=None)
     server.state = State.OPEN
     server.parser = server.parse()

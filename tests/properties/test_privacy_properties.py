@@ -1,4 +1,4 @@
-"""What is logged and what is stored say the same, nothing that was sent as a secret is left, and our own turns stay."""
+"""Logs and store agree, keep nothing that was sent as a secret, and keep our own turns."""
 
 import os
 import random

@@ -128,8 +128,8 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class Shape:
-    """How turns are: rounded to `rounded_ms` (0: not), `missing` of the values not reported, calls of up to `longest`
-    turns, `unanswered` turns without an end that is good."""
+    """The distribution of turns: rounded to `rounded_ms` (0: not), `missing` of the values not reported, calls of up to
+    `longest` turns, `unanswered` turns without an end that is good."""
 
     rounded_ms: int
     missing: float
@@ -286,7 +286,7 @@ def looked_at(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns, l
 
 
 class Counted(NamedTuple):
-    """What a check of a quantile counts of two cohorts, with the control's values all there."""
+    """The counts of a check of a quantile for two cohorts, with all values of the control."""
 
     threshold: float
     beyond: Fraction
@@ -295,7 +295,7 @@ class Counted(NamedTuple):
 
 
 def counted(candidate: Sequence[float | None], control: Sequence[float], percent: int, margin: float) -> Counted:
-    """By counting alone. None is a value that was not reported, infinity a turn that nobody answered."""
+    """Count directly. None is a value that was not reported, infinity a turn that nobody answered."""
     threshold = sorted(control)[-(-len(control) * percent // 100) - 1]
     values = [value for value in candidate if value is not None]
     missing = Fraction(len(candidate) - len(values), len(candidate))
@@ -362,7 +362,7 @@ def test_shares_are_those_that_counting_gives(seed: int, shape: Shape, check: Ch
 
 
 def every_value(of: CohortTurns) -> list[float | None]:
-    """As `values_of`, of all turns: any value of one that does not count."""
+    """Return `values_of` for all turns: any value for one that does not count."""
     latencies = of.number("voice_to_voice")
     assert latencies is not None
     ends = [OUTCOMES[code] for code in of.code(OUTCOME).tolist()]
@@ -383,7 +383,7 @@ WIDE = Shape(rounded_ms=0, missing=0.0, longest=12, unanswered=0.0, slower_ms=0.
 
 
 def first_claims(check: Check, shift_ms: float, status: str) -> int:
-    """In how many rollouts a check ever has this status, with a look after every turn of the candidate."""
+    """Count the rollouts in which a check ever has this status, with a look after every turn of the candidate."""
     plan = replace(a_plan(), primary=check, guardrails=())
     shape, found = replace(WIDE, slower_ms=shift_ms), 0
     for seed in range(ROLLOUTS):
@@ -400,7 +400,7 @@ def first_claims(check: Check, shift_ms: float, status: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("statistic", ["p50", "p95"])
 def test_looking_after_every_turn_rolls_back_no_more_than_the_error_level_says(statistic: str) -> None:
-    """With a margin of a nanosecond nothing but the bound stands between chance and a roll back."""
+    """A margin of a nanosecond leaves only the bound to prevent a roll back by chance."""
     assert first_claims(Check(statistic, "quantile", 1.0, statistic=statistic), 0.0, "worse") <= MOST_WRONG
 
 

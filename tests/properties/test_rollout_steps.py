@@ -79,7 +79,7 @@ class World:
         return self.fate() == "interrupted"
 
     def look(self, _turns: Any, plan: RolloutPlan, history: RolloutHistory, now_unix_ns: int, **_of: Any) -> Any:
-        """In the place of the gate."""
+        """Replace the gate."""
         if self.fate() == "fails":
             raise StoreError("the store cannot be read")
         decision: Decision = "roll_back" if history.is_rolled_back else "hold"
@@ -93,7 +93,7 @@ class World:
         )
 
     def keep(self, store: Path, row: Any) -> None:
-        """In the place of a commit: what is kept may be acted upon."""
+        """Replace a commit: what is kept may be acted upon."""
         if self.fate() == "fails":
             raise StoreError("the disk is full")
         _keep_row(store, row)

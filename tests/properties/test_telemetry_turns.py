@@ -190,7 +190,7 @@ def tracer_into(memory: InMemorySpanExporter, span_ids: list[int]) -> Tracer:
 
 
 def identity_of(turn: Turn) -> dict[str, object]:
-    """What each stage says of its call."""
+    """Return the identity of the call that each stage names."""
     return {
         "voice.call.run_id": carried(turn.run_id),
         "voice.call.call_id": carried(turn.call_id),

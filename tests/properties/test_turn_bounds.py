@@ -25,7 +25,7 @@ VOICE_TO_VOICE = METRICS["voice_to_voice"]
 
 @dataclass(frozen=True)
 class Heard:
-    """What the endpoint did, on its own clock, and what the caller's program has of it."""
+    """The endpoint's events on its own clock, and what the caller's program observes of them."""
 
     spoken_ns: int  # the frame with the last speech sample was in the network
     answered_ns: int  # the first audible sample was

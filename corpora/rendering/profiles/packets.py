@@ -21,7 +21,7 @@ Flags = NDArray[np.bool_]
 
 
 def lost_packets(loss: PacketLoss, packets: int, seed: int) -> Flags:
-    """Which packets never arrive, by the two-state Gilbert-Elliott model; the first state is drawn too.
+    """Draw which packets never arrive, by the two-state Gilbert-Elliott model; the first state is drawn too.
 
     With independent losses, the next state is bad with the same probability in either state.
     """
@@ -38,7 +38,7 @@ def lost_packets(loss: PacketLoss, packets: int, seed: int) -> Flags:
 
 
 def late_packets(jitter: Jitter, packets: int, seed: int) -> Flags:
-    """Which packets arrive too late to be played."""
+    """Draw which packets arrive too late to be played."""
     # The probability that an exponential delay exceeds the buffer is known, so one draw per packet is enough.
     return _draws(packets, derive_seed(seed, "jitter")) < _threshold(jitter.late_ratio)
 

@@ -283,7 +283,7 @@ def _steps(utterance: Utterance) -> list[str]:
 
 
 def _clipped(made: Iterable[Utterance]) -> dict[str, str]:
-    """By the id of each utterance that was clipped when it came: where."""
+    """Return where each clipped recording clips, by the id of its utterance."""
     return {utterance.id: step for utterance in made for step in _steps(utterance) if step.startswith(CAME_CLIPPED)}
 
 

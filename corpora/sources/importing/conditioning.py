@@ -65,7 +65,7 @@ def read_recording(item: Item, settings: Settings) -> tuple[Samples, int, list[s
 
 
 class _Clipping:
-    """Where a recording is clipped as it comes, before its channels are mixed and its level is set."""
+    """Clipping of a recording as delivered, before its channels are mixed and its level is set."""
 
     def __init__(self, full_scale: float) -> None:
         self._least = full_scale * _NEARLY

@@ -1,4 +1,4 @@
-"""What an import finds in a source, and its settings."""
+"""Items that an import reads from a source, and the settings of an import."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

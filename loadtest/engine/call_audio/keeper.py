@@ -118,7 +118,7 @@ class CallAudioQueue:
         return not self.waiting_bytes
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Signal that no more audio follows."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_WR)
         self._stream.close()

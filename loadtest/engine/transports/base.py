@@ -55,7 +55,7 @@ class SendBacklog(Protocol):
 
     @property
     def drained_bytes(self) -> int:
-        """Of those, the bytes that have been passed to the kernel."""
+        """The queued bytes that have been passed to the kernel."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class Transport(ABC):
 
     @property
     def outbox(self) -> SendBacklog:
-        """What the endpoint has not read."""
+        """The backlog that the endpoint has not read."""
         return NO_BACKLOG
 
     @property
@@ -135,7 +135,7 @@ class Transport(ABC):
 
     @property
     def closed(self) -> str | None:
-        """Why the transport is not open; None while it is."""
+        """The reason why the transport is not open; None while it is."""
         return "closed" if self._callbacks is None else None
 
     @property

@@ -271,7 +271,7 @@ class ServicesTransport(Transport):
 
     @property
     def outbox(self) -> SendBacklog:
-        """What the service that takes audio has not read."""
+        """The backlog that the service which takes audio has not read."""
         return self._backlog if self._audio is None else self._audio.backlog
 
     @property

@@ -60,12 +60,12 @@ class StreamTransport(Transport):
 
     @property
     def outbox(self) -> SendBacklog:
-        """What the endpoint has not read."""
+        """The backlog that the endpoint has not read."""
         return NO_BACKLOG if self.connection is None else self.connection.outbox
 
     @property
     def closed(self) -> str | None:
-        """Why the connection is not open; None while it is."""
+        """The reason why the connection is not open; None while it is."""
         return "not connected" if self.connection is None else self.connection.closed
 
     @property
@@ -89,7 +89,7 @@ class StreamTransport(Transport):
             self.connection.begin()
 
     def pace(self, pacer: Pacer, frame_ns: int) -> PacedSocket | None:
-        """Have the pacer thread send the frames; None where it cannot: they are encrypted, or not complete but for
+        """Hand the frames to the pacer thread; None if it cannot send them: they are encrypted, or lack more than
         numbers."""
         heads, head = self._heads, None
         if heads is not None:

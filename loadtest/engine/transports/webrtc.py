@@ -39,7 +39,7 @@ class WebRtcTransport(Transport, TransportCallbacks):
 
     @property
     def closed(self) -> str | None:
-        """Why the transport is not open; None while it is."""
+        """The reason why the transport is not open; None while it is."""
         return self._closed
 
     @property
@@ -159,11 +159,11 @@ class WebRtcTransport(Transport, TransportCallbacks):
             self._http.hang_up("")
 
     def release(self) -> None:
-        """Let go of the owner's callbacks; `close` does the rest."""
+        """Release the owner's callbacks; `close` does the rest."""
         self._callbacks = None
 
     def close(self) -> None:
-        """Let go of the connection. Idempotent."""
+        """Release the connection. Idempotent."""
         self.hang_up("")
         call, self._call = self._call, None
         self._closed = "closed"

@@ -40,7 +40,7 @@ class LinkService(asyncio.Protocol):
         """Return what ends each call, to be awaited."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say that the process is ready."""
+        """Signal that the process is ready."""
         self._transport = cast("asyncio.WriteTransport", transport)
         self._transport.set_write_buffer_limits(high=2**26)
         self.report(0, LinkKind.STARTED, time.perf_counter_ns(), 0, self._greeting)
@@ -82,12 +82,12 @@ class LinkService(asyncio.Protocol):
         self.report(call, LinkKind.LOST, time.perf_counter_ns(), 0, msgspec.json.encode(lost))
 
     def report(self, call: int, kind: LinkKind, stamp_perf_ns: int, lag_bound_ns: int, data: bytes) -> None:
-        """Tell the engine of something that has happened to a call."""
+        """Report an event of a call to the engine."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(arrived(kind, call, stamp_perf_ns, lag_bound_ns, data))
 
     def report_closed(self, call: int) -> None:
-        """Tell the engine that a call which is not known here is closed."""
+        """Report to the engine that a call unknown to this process is closed."""
         self.report(call, LinkKind.CLOSED, time.perf_counter_ns(), 0, b"")
 
     async def serve(self, descriptor: int, ending_s: float) -> None:

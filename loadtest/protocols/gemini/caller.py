@@ -84,10 +84,10 @@ class GeminiCaller(LiveSession):
         return ('{"realtimeInput":{"activityEnd":{}}}',) if self._manual else ()
 
     def goodbye(self) -> Sequence[Message]:
-        """Tell the service that no more audio comes; only its own detection of speech takes that."""
+        """Send the end of the audio stream; only the service's own detection of speech accepts it."""
         return () if self._manual else ('{"realtimeInput":{"audioStreamEnd":true}}',)
 
     def close_cause(self, code: int, reason: str) -> Failure | None:
-        """Tell a limit of sessions or of use, which is over some time, from other reasons with the same code."""
+        """Distinguish a limit of sessions or of use, which expires, from other reasons with the same code."""
         del code
         return Failure("endpoint_error", "RESOURCE_EXHAUSTED") if _LIMIT.search(reason) else None

@@ -80,7 +80,7 @@ class ConsoleCaller(CallerProtocol):
         return ()
 
     def played(self, mark: str) -> Sequence[Message]:
-        """Tell the agent that what it has flushed is played: it waits for that before it goes on."""
+        """Confirm to the agent that its flushed audio has played: it waits for that before it continues."""
         return (messages.playback_finished(),) if self._session.reply.played(mark) else ()
 
     # What arrives.

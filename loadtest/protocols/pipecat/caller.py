@@ -158,7 +158,7 @@ class PipecatCaller(CallerProtocol):
         return audio_frame(pcm_codec.to_bytes(pcm), self.capabilities.input_rate_hz)
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Message]:
-        """Tell the bot's code the trace of this turn, if there is one."""
+        """Send the trace of this turn to the bot's code, if there is one."""
         del spoken
         self._turns += 1
         if self._traceparent is None and not self._options.metadata:

@@ -55,7 +55,7 @@ def client_ready(version: str) -> str:
 
 
 def trace(traceparent: str | None, turn: int, metadata: tuple[tuple[str, str], ...]) -> str:
-    """Tell the bot's own code to which trace the next turn belongs."""
+    """Encode the message that gives the bot's code the trace of the next turn."""
     data: dict[str, object] = {"turn": turn}
     if traceparent is not None:
         data["traceparent"] = traceparent

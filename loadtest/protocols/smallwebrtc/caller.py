@@ -360,7 +360,7 @@ class SmallWebRtcCaller(CallerProtocol):
         return pcm_codec.to_bytes(pcm)
 
     def begin_turn(self, spoken: SpokenText) -> Sequence[Outgoing]:
-        """Tell the bot's code the trace of this turn, if there is one."""
+        """Send the trace of this turn to the bot's code, if there is one."""
         del spoken
         self._turns += 1
         if self._traceparent is None and not self._options.metadata:

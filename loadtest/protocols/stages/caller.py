@@ -145,7 +145,7 @@ class PartialsReplay:
         return self._ended and not self._left
 
     def advance(self, passed_ns: int) -> str | None:
-        """Let time pass; return the newest text that was recognized by now, if any, or the whole text at its time."""
+        """Advance the clock; return the newest text recognized by now, if any, or the whole text when it is due."""
         if not self._left:
             return None
         self._passed_ns += passed_ns

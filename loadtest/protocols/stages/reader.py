@@ -288,7 +288,7 @@ class ResponseReader:
 
     @property
     def comments(self) -> int:
-        """How many comments the stream had, with which services keep connections alive."""
+        """Number of comments in the stream, with which services keep connections alive."""
         return 0 if self._sse is None else self._sse.comments
 
     def _events(self, sse: SseParser, data: bytes) -> list[Part]:

@@ -257,7 +257,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
         return OpenRequest(url, (*headers, *trace, *self._options.headers))
 
     def opened(self) -> Sequence[Message]:
-        """Say that the call is connected, and what it is."""
+        """Send that the call is connected, and its description."""
         call = self._of_call
         greeting = self._wire.greeting
         first = () if greeting is None else (encoded(greeting(self._options.token)),)
@@ -300,7 +300,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
         return (self._message(self._wire.mark_answer(mark)),)
 
     def goodbye(self) -> Sequence[Message]:
-        """Say that the call is over, where the provider does."""
+        """Send that the call is over, if the provider does so."""
         stop = self._wire.stop
         return () if stop is None else (self._message(stop(self._of_call)),)
 

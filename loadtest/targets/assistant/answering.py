@@ -194,7 +194,7 @@ class Answering:
         return rule_answer(question.text)
 
     async def _check(self, question: Question) -> None:
-        """Have the model check a question, as a guardrail does. Its word is counted and does not change the answer."""
+        """Check a question with the model, as a guardrail does. The result is counted and changes no answer."""
         asked = replace(question, instructions=_GUARD, history=())
         try:
             async with aclosing(self._llm.answer(asked)) as stream:

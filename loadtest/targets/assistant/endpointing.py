@@ -336,7 +336,7 @@ class Endpointer:
 
     @property
     def audio_ns(self) -> int:
-        """How much audio the session has received."""
+        """Duration of the audio that the session has received."""
         return self._offset_ns + self._to_ns(self._fed)
 
     @property

@@ -1,4 +1,4 @@
-"""How a session sends messages, and fault injection there, to test how callers handle misbehaving endpoints.
+"""Sending of a session's messages, with fault injection, to test how callers handle misbehaving endpoints.
 
 If possible, the reply's metadata names the fault (`voice.fault`). The faults are listed in `config`; those of the
 upgrade are in `server`.

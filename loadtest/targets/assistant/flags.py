@@ -101,7 +101,7 @@ class FlagAssigner:
         return reported
 
     def _file_changed(self, details: EventDetails) -> None:
-        """In a thread of the provider's: take the new file as the last good one, or say once what is wrong with it."""
+        """Accept the new file as the last good one, or report its faults once. Runs in the provider's thread."""
         del details
         with self._lock:
             try:

@@ -23,7 +23,7 @@ class TtsFailed(Exception):  # noqa: N818 - reads as what happened
 
 
 class AssistantEngine:
-    """Something that is started before the first call and stopped after the last one."""
+    """An engine that is started before the first call and stopped after the last one."""
 
     async def start(self) -> None:
         """Start it. Raises UsageError if it cannot work on this machine."""

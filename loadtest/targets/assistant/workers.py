@@ -65,7 +65,7 @@ class EngineWorker:
 
     @property
     def requests(self) -> int:
-        """How many requests are in progress."""
+        """Number of requests in progress."""
         return len(self._answers)
 
     async def start(self) -> None:

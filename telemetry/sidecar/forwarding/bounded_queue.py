@@ -115,7 +115,7 @@ class BoundedQueue:
             return batch
 
     def put_back(self, signal: Signal) -> None:
-        """Let what was taken wait again, in front of the others."""
+        """Return a taken request to the front of the queue."""
         with self._lock:
             self._sending[signal] = 0
             self._make_room()
@@ -139,7 +139,7 @@ class BoundedQueue:
                 self._state.lost_items += request.items
 
     def move_last(self, signal: Signal) -> bool:
-        """Let the one request that was taken, at which the destination fails, wait behind the others; False if it has
+        """Move the taken request, at which the destination fails, behind the others; False if it has
         failed at it too often, each time after it had taken others: then it is for the sender to settle."""
         with self._lock:
             request = self._requests[signal][0]

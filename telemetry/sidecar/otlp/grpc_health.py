@@ -55,11 +55,11 @@ class GrpcHealth:
 
     @property
     def watchers(self) -> int:
-        """How many calls watch at this moment."""
+        """Number of calls that watch now."""
         return self._watchers
 
     def close(self) -> None:
-        """Say to those who watch that this ends, and end their calls."""
+        """Notify the watching calls of the end, and end them."""
         self._closed.set()
 
     async def check(self, _messages: AsyncIterator[bytes], context: _Context) -> bytes:

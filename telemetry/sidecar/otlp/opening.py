@@ -238,7 +238,7 @@ class OpenedRequest:
 
     @property
     def count(self) -> int:
-        """How many items the request has."""
+        """Number of items in the request."""
         return len(self.cut.items)
 
     def items(
@@ -247,7 +247,7 @@ class OpenedRequest:
         of_scope: Callable[[InstrumentationScope], Any],
         take: Callable[[Any, Any, Any], _Made],
     ) -> Iterator[tuple[int, Any, Any, _Made]]:
-        """Of each item its place, what is made of its resource and of its scope, and what `take` makes of itself with
+        """Yield each item's place, the results for its resource and its scope, and what `take` makes of the item with
         these. It may raise NestedTooDeeply, and is then given the item without what is nested too deeply. An item that
         is too large is refused. Resources and scopes without items are not looked at."""
 

@@ -91,7 +91,7 @@ class Readable:
 
     @property
     def points(self) -> int:
-        """How many points of a metric were left out."""
+        """Number of a metric's points that were left out."""
         return self.left_out[_POINT]
 
 

@@ -116,7 +116,7 @@ class RolloutEvaluator:
             self._rollouts[setting.name] = _Evaluated(setting, plan, text)
 
     def close(self) -> None:
-        """Let another process evaluate."""
+        """Release the lock, so that another process can evaluate."""
         for rollout in self._rollouts.values():
             if rollout.log is not None:
                 rollout.log.close()

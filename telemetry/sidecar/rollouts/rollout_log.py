@@ -59,7 +59,7 @@ class RolloutLog:
         self.close()
 
     def close(self) -> None:
-        """Let another process write."""
+        """Release the lock, so that another process can write."""
         self._lock.close()
 
     @property

@@ -51,7 +51,7 @@ class CountedTurns:
 
     @property
     def valid(self) -> int:
-        """Those that say something about the service."""
+        """The turns that say something about the service."""
         return self.total - self.invalid
 
     def __add__(self, other: "CountedTurns") -> "CountedTurns":
@@ -121,7 +121,7 @@ class ObjectivesPage:
 
     @property
     def measured(self) -> MeasuredTurns:
-        """How the turns that are counted were measured."""
+        """The measurement quality of the turns that are counted."""
         return MeasuredTurns(self.burn.source, self.burn.counted, self.burn.limited, self.evidence)
 
 
@@ -218,7 +218,7 @@ def turns_of_period(connection: StoreConnection, objectives: Sequence[Objective]
 
 
 def turns_by_run(connection: StoreConnection, f: Filter, source: Source) -> dict[str, CountedTurns]:
-    """By run, the turns of a source that a filter means."""
+    """Count a source's turns in the filter by run."""
     where = judged(f) & Condition(f"{ASKED} AND source = ?", (source,))
     statement = f"""
         SELECT run_id, count(*) AS total, count(*) FILTER (outcome = 'invalid') AS invalid
@@ -239,8 +239,8 @@ def values_of_turns(connection: StoreConnection, f: Filter, source: Source) -> d
 
 
 def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTurns], source: Source) -> LimitedTurns:
-    """Which of the turns of a source that are counted, by run, are of runs that say nothing about the service: a run is
-    judged by all of its turns, whichever of them are counted. None of those that services report."""
+    """Return the counted turns, by run, of those runs of a source that say nothing about the service: a run is
+    judged by all of its turns, whichever of them are counted. Turns that services report are never among them."""
     if source == "service":
         return LimitedTurns()
     declared, emitted = run_spans(connection), turns_of_processes(connection, Condition("true"))

@@ -65,7 +65,7 @@ class WaitOfGroup:
 
 @dataclass(frozen=True, slots=True)
 class TimeSaved:
-    """By how much hits were answered sooner than misses, on average, and that times the hits. The two answer different
+    """The mean time by which hits were answered sooner than misses, and that times the hits. The two answer different
     questions, so it is an estimate and not a measurement."""
 
     hits: int
@@ -82,7 +82,7 @@ class FalseAnswers:
 
     @property
     def share(self) -> float | None:
-        """Of the judged, None without one."""
+        """The share of the judged; None if none was judged."""
         return self.other_intent / self.judged if self.judged else None
 
 

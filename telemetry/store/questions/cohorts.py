@@ -91,7 +91,7 @@ class CohortsAnswer(HeadedAnswer):
 
 @dataclass(frozen=True, slots=True)
 class ReadCohorts:
-    """Both cohorts from one consistent read. `one_in` callers of how many the turns are; the sizes are of all."""
+    """The turns of both cohorts from one consistent read, of one in `one_in` callers; the sizes are of all."""
 
     candidate: CohortTurns
     control: CohortTurns
@@ -191,7 +191,7 @@ def _lost_of(summary: Summary | None) -> float | None:
 
 
 def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: RolloutVerdict | None) -> UnitCounts:
-    """As the verdict over the same turns counted them, else as they are."""
+    """Return the units as the verdict over the same turns counted them, else as they are."""
     if verdict is not None and verdict.units is not None:
         return verdict.units.counts
     of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
@@ -199,7 +199,7 @@ def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Rollout
 
 
 def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion) -> float | None:
-    """As the gate counts it."""
+    """Return the share of lost telemetry as the gate counts it."""
     of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     return telemetry_lost(connection, asked_turns(asked) & of_both)
 

@@ -159,7 +159,7 @@ def columns_of_turns(
     labels: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     mine: Condition = Condition("true"),  # noqa: B008 - immutable
 ) -> CohortTurns:
-    """Of the turns of a source that are compared those that meet `mine`, under a name, with codes for the `labels` of
+    """Return the compared turns of a source that meet `mine`, under a name, with codes for the `labels` of
     slices. Whether a run shows a stage is asked of all that are compared. Raises StoreError for more turns than an
     answer can carry."""
     table = with_judgments(where, asked.objectives, source)
@@ -264,14 +264,14 @@ def asked_of(record: RunRecord) -> dict[str, str]:
 
 
 def _did_not_read(connection: StoreConnection, where: Condition) -> int:
-    """In how many of the turns the endpoint did not take the caller's audio."""
+    """Count the turns in which the endpoint did not read the caller's audio."""
     statement = f"SELECT {filters.UNREAD} AS unread FROM turns WHERE {where.sql}"
     (row,) = rows(connection, statement, list(where.values))
     return row["unread"]
 
 
 def _left_out(starts: StartCounts | None, invalid: int, total: int) -> str | None:
-    """Which turns or calls percentiles have not, where these are too many for percentiles to be compared: calls that
+    """Return which turns or calls the percentiles lack, if too many for percentiles to be compared: calls that
     never began, and invalid turns."""
     if starts is not None and starts.dropped > SHARE_LIMIT * starts.planned:
         return calls_not_begun(starts)

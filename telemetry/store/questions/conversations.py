@@ -124,7 +124,7 @@ def call_counts(connection: StoreConnection, f: Filter = ANY) -> CallCounts:
 
 
 def unreached_runs(connection: StoreConnection, run_ids: Sequence[str]) -> dict[str, str]:
-    """As `unreached_run`, of those of some runs of callers of which no call reached a session; in none of them a caller
+    """Return `unreached_run` of each of some runs of which no call reached a session; in none of them a caller
     was answered."""
     statement = f"""
         SELECT run_id, {_CALLS} FROM turns
@@ -140,7 +140,7 @@ def unreached_reason(calls: int, target: str, failure: str | None) -> str:
 
 
 def unreached(connection: StoreConnection, summary: Summary) -> str | None:
-    """As `unreached_run`; None also where a filter narrows the run."""
+    """Return `unreached_run` of a summary's run; None also if a filter narrows the run."""
     run_id, turns = summary.filter.run_id, summary.turns
     if run_id is None or summary.filter != Filter(run_id=run_id) or not turns.total or summary.metrics[CONNECT].n:
         return None
@@ -148,7 +148,7 @@ def unreached(connection: StoreConnection, summary: Summary) -> str | None:
 
 
 def unreached_run(connection: StoreConnection, run_id: str, answered: int) -> str | None:
-    """That no call of the run reached a session, and why, as half a sentence; None where one did, where the generator
+    """Return why no call of the run reached a session, as half a sentence; None if one did, if the generator
     itself prevented all of them, and of what services report of themselves. `answered` is in how many turns the caller
     was answered."""
     # Who was answered reached one, though nobody timed how it connected. The calls of a large run are not counted one
@@ -164,7 +164,8 @@ def _unreached(calls: CallCounts) -> str:
 
 
 def contradictions(connection: StoreConnection, f: Filter) -> Contradictions:
-    """Over the filter's turns, those of ramps and silent ones too, and what services report of the same traces."""
+    """Count contradictions over the filter's turns, ramps and silent ones included, and over what services report of
+    the same traces."""
     where = turns_of(f)
     traces = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
     statement = f"""

@@ -66,13 +66,13 @@ class Explanation:
 
 
 def explanation(connection: StoreConnection, asked: ExplanationQuestion) -> Explanation:
-    """Which dimensions set a selection of turns apart from the others of its filter, the one that does most first.
-    Raises BadQuestionError for a metric that there is none of."""
+    """Return the dimensions that set a selection of turns apart from the others of its filter, the strongest first.
+    Raises BadQuestionError for an unknown metric."""
     return explained(connection, asked, Condition("true"))
 
 
 def explained(connection: StoreConnection, asked: ExplanationQuestion, searched: Condition) -> Explanation:
-    """As `explanation`; of the selection only those turns count as selected that `searched` means, too."""
+    """Return the `explanation` for those turns of the selection that also meet `searched`."""
     selection, f = asked.selection, asked.filter
     objectives = [] if selection.objective is None else [selection.objective]
     turns = drawn_turns(connection, f)
@@ -128,7 +128,7 @@ def drawn_turns(connection: StoreConnection, f: Filter) -> DrawnTurns:
 
 
 def drawn(where: Condition, turns: int, most: int, unit: str) -> DrawnTurns:
-    """So many turns that meet a condition, or those of one in so many of whom they belong to that about `most` are
+    """Draw the turns that meet a condition, or those of one in so many of whom they belong to that about `most` are
     left. One in twice as many is a part of the same."""
     one_in = 1
     while turns > most * one_in:

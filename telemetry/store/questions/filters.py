@@ -62,7 +62,8 @@ def viewed(f: Filter) -> Condition:
 
 
 def valid(f: Filter) -> Condition:
-    """As `viewed`, without those that are blamed on the instrument: what every figure of the service is taken over."""
+    """Return `viewed` without turns invalid because of the load generator: every figure of the service is over
+    these."""
     return viewed(f) & Condition(VALID)
 
 

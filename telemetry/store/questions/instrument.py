@@ -145,7 +145,7 @@ def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
 
 
 def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[Row]]:
-    """How many client turns each process emitted, and the end of the last one, by run, of the runs that meet a
+    """Return the number of client turns of each process and the end of the last one, by run, of the runs that meet a
     condition."""
     statement = f"""
         SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
@@ -160,7 +160,7 @@ def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str,
 def run_limit(
     connection: StoreConnection, run_id: str | None, known: Sequence[ProcessInfo], declared: Iterable[RunSpan]
 ) -> GeneratorLimit | None:
-    """Why the figures of a run say nothing about the service; None where they do. `known` are its processes,
+    """Return why the figures of a run say nothing about the service; None if they do. `known` are its processes,
     `declared` is what the runs of the store declared.
 
     A service that reports of itself has no load generator, and turns of several runs have none in common.
@@ -206,7 +206,7 @@ def _of_turns(connection: StoreConnection, f: Filter) -> dict[str, Any]:
 
 
 def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
-    """By gauge: the value farthest from 0, and under `sum_GAUGE` the sum of the most that each process counted."""
+    """Return the value of each gauge farthest from 0, and under `sum_GAUGE` the sum of each process's highest count."""
     where = points_of(f)
     statement = f"""
         SELECT name, {farthest_from_0("farthest")} AS farthest, sum(most) AS total,
@@ -263,7 +263,7 @@ class StartsOfPhase:
 
 
 def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsOfPhase]:
-    """By the name of the phase, in the order of time; empty without open arrivals, and for a filter that asks for what
+    """Count call starts by phase, in order of time; empty without open arrivals, and for a filter that asks for what
     a start does not know (a cohort, a stretch of time)."""
     if f.since_unix_ns is not None or f.until_unix_ns is not None or asks_beyond_phases(f):
         return {}
@@ -271,7 +271,7 @@ def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsO
 
 
 def starts_by_run(connection: StoreConnection) -> dict[str, dict[str, StartsOfPhase]]:
-    """As `starts_by_phase`, of each run with open arrivals."""
+    """Return `starts_by_phase` of each run with open arrivals."""
     by_run: defaultdict[str, list[Row]] = defaultdict(list)
     for row in _starts(connection, Condition("run_id <> ''")):
         by_run[row["run_id"]].append(row)
@@ -303,7 +303,7 @@ def _by_phase(starts: Iterable[Row], wanted: str | None) -> dict[str, StartsOfPh
 
 
 def total_starts(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
-    """Over all phases; None without open arrivals."""
+    """Sum the starts of all phases; None without open arrivals."""
     if not phases:
         return None
     return StartCounts(*(sum(phase.counts[which] for phase in phases.values()) for which in semconv.START_COUNTS))
@@ -358,7 +358,7 @@ def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> Teleme
 
 
 def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -> list[Row]:
-    """By process, how many numbers of its turns arrived, and how many in between did not.
+    """Return by process how many numbers of its turns arrived, and how many in between did not.
 
     A process may outlive a run (an assistant does): where the store has lower numbers of it, its numbers are looked at
     from the run's first to the run's last, whichever runs the turns in between belong to.
@@ -391,7 +391,7 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
 
 
 def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -> list[Row]:
-    """By process, how many turns it says it emitted, and how many of them must have arrived by now."""
+    """Return by process how many turns it reports as emitted, and how many of them must have arrived by now."""
     columns = ", ".join(by)
     return rows(
         connection,

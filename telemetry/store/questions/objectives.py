@@ -119,7 +119,7 @@ def count_objectives(connection: StoreConnection, f: Filter, objectives: Objecti
 def count_by_run(
     connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source
 ) -> dict[str, ObjectiveCounts]:
-    """As `count_objectives`, for each run by itself that has turns of a source that meet a condition."""
+    """Return `count_objectives` for each run that has turns of a source that meet a condition."""
     counts: dict[str, dict[str | None, _Counts]] = {}
     reasons: dict[str, dict[str | None, _Reasons]] = {}
     key = Condition("run_id, cohort")
@@ -168,7 +168,8 @@ def _eligible(counts: Counter[int | None]) -> EligibleTurns:
 def _withheld_by(
     connection: StoreConnection, where: Condition, objectives: Sequence[Objective], key: Condition
 ) -> dict[tuple[Any, ...], _Reasons]:
-    """Of each objective the earliest turn that would count if the wire did not withhold the metric, by a key."""
+    """Return for each objective the earliest turn that would count if the wire did not withhold the metric, by a
+    key."""
     asked = [each for each in objectives if each.metric is not None]
     if not asked:
         return {}
@@ -201,7 +202,7 @@ def _answer(
     counts: Mapping[str | None, _Counts],
     reasons: Mapping[str | None, _Reasons],
 ) -> ObjectiveCounts:
-    """Of counts and reasons by cohort, those of each and those of all turns."""
+    """Build the answer from counts and reasons by cohort: those of each cohort, and those of all turns."""
 
     def over(cohorts: Collection[str | None]) -> dict[str, ObjectiveCount]:
         answer: dict[str, ObjectiveCount] = {}
@@ -367,7 +368,7 @@ def _threshold(metric: Metric, objective: Objective) -> str:
 
 
 def _value_rule(objective: Objective) -> str:
-    """By the interval of the value; where that is not known, the value stands for itself."""
+    """Return the rule by the interval of the value, or by the value where its interval is not known."""
     metric = METRICS[objective.metric or ""]
     value, threshold = metric.column, _threshold(metric, objective)
     if metric not in BOUNDED:
@@ -437,7 +438,7 @@ def _no_value(metric: Metric) -> str:
 
 
 def _cut_rule(metric: Metric, threshold: str, by_value: str) -> str:
-    """Of a turn that the generator ended: what had not come by then took at least as long."""
+    """Return the rule for a turn that the generator ended: what had not arrived by then took at least as long."""
     connected = f"WHEN speech_start_perf_ns IS NOT NULL THEN {CUT}" if metric.name == CONNECT else ""
     if metric.name not in SETTLED:
         by_value = f"coalesce(nullif({by_value}, {GOOD}), {CUT})"

@@ -55,7 +55,7 @@ _STAGES: Final = [
 def paired(
     connection: StoreConnection, f: Filter, *, is_many: bool = False
 ) -> tuple[ClientServiceDelta, dict[str, StageStats]]:
-    """How far both sides of a filter's turns agree, and the time of a turn by stage.
+    """Return how far both sides of a filter's turns agree, and the time of a turn by stage.
 
     The difference is over the turns that figures are taken over, none of a ramp; where a service does not say where it
     believes that speech ended, it is `uncorrected` for it. The stages are of every valid turn with a voice-to-voice,
@@ -100,8 +100,8 @@ def paired(
 
 
 def _not_heard(connection: StoreConnection, f: Filter) -> int:
-    """How many responses that services state a wait of no caller heard: those of the filter's run, or of the calls of a
-    filter that is narrower than that."""
+    """Count responses with a wait stated by the service that no caller heard: those of the filter's run, or of the
+    calls of a filter that is narrower than that."""
     if replace(f, run_id=None) != ANY:
         heard = turns_of(f) & viewed(f)
         mine = Condition(f"heard_call IN (SELECT heard_call FROM turns WHERE {heard.sql})", heard.values)

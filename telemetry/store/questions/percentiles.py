@@ -82,7 +82,7 @@ def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate
 
 
 def quantile(ordered: Floats, fraction: float) -> float:
-    """As `quantile_cont`, also where values are infinite."""
+    """Return `quantile_cont`, also for infinite values."""
     place = (ordered.size - 1) * fraction
     low, high = float(ordered[math.floor(place)]), float(ordered[math.ceil(place)])
     return low if low == high else low + (high - low) * (place - math.floor(place))

@@ -63,10 +63,10 @@ class RolloutQuestion(TurnColumns):
 
 @dataclass(frozen=True, slots=True)
 class RolloutTurns:
-    """Both cohorts from one consistent read. `telemetry_lost` is the share of turns that are known to be missing, of
-    the processes that the turns came from; None where they carry no sequence numbers. `cohorts` are all that occur,
-    `units` those of both cohorts, `services` those of the candidate's turns and of the control's, also where the
-    question names some."""
+    """The turns of both cohorts from one consistent read. `telemetry_lost` is the share of turns that are known to be
+    missing, of the processes that the turns came from; None where they carry no sequence numbers. `cohorts` are all
+    that occur, `units` those of both cohorts, `services` those of the candidate's turns and of the control's, also
+    where the question names some."""
 
     candidate: CohortTurns
     control: CohortTurns
@@ -107,7 +107,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
 
 
 def _nameless(connection: StoreConnection, where: Condition, of_both: Condition) -> dict[str, int]:
-    """By cohort, how many turns name none, of calls whose other turns name that one."""
+    """Count by cohort the turns without a cohort of calls whose other turns name it."""
     found = rows(
         connection,
         f"""
@@ -287,7 +287,7 @@ def rollout_page(connection: StoreConnection, name: str | None = None, objective
 
 
 def _measured(connection: StoreConnection, of_candidate: PeriodTurns, control: str) -> MeasuredTurns:
-    """Those of the candidate and of the control."""
+    """Return the figures of the candidate and of the control."""
     period = of_period(Filter(cohort=control), connection.now_unix_ns)
     of_control = turns_by_run(connection, period, of_candidate.source)
     by_run = dict(of_candidate.by_run)

@@ -270,7 +270,7 @@ def run_details(connection: StoreConnection, run_id: str) -> RunDetails:
 
 
 def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
-    """By levels of a round width. A ramp counts: it is where the load changes."""
+    """Return figures by levels of load of a round width. A ramp counts: it is where the load changes."""
     where, points = filters.turns_of(f) & valid(f), filters.points_of(f)
     flight = f"""
         SELECT bucket, sum(mean) AS calls FROM (
@@ -356,7 +356,7 @@ def _grouped(connection: StoreConnection, statement: str, values: Sequence[Any])
 
 
 def _waited(connection: StoreConnection, f: Filter) -> float | None:
-    """From the end of the caller's speech until it hung up without an answer, at the median."""
+    """Return the median time from the end of the caller's speech until it hung up without an answer."""
     where = filters.judged(f) & valid(f)
     (row,) = rows(
         connection,

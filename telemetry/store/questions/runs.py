@@ -95,7 +95,7 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
 
 
 def runs_declared(connection: StoreConnection, declared: Iterable[RunSpan]) -> list[RunRecord]:
-    """As `runs`; `declared` is what the runs of the store declared."""
+    """Return `runs`, given what the runs of the store declared."""
     known = {row["run_id"]: RunRecord(**row, ended=False, declared={}) for row in rows(connection, _STATEMENT)}
     # A run of several processes has ended when each of those that began it has announced its end.
     running: defaultdict[str, set[str]] = defaultdict(set)
@@ -241,7 +241,7 @@ def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | 
 
 
 def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
-    """Which of so many processes were lost and what they took along, as half a sentence."""
+    """Return which processes were lost, and with how many turns, as half a sentence."""
     of = max(processes, len(lost))
     verb, whose = ("was", "its") if len(lost) == 1 else ("were", "their")
     text = f"{len(lost)} of {of} generator process{'es' if of > 1 else ''} {verb} lost"
@@ -255,8 +255,8 @@ def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
 
 
 def generator_limit(known: Sequence[ProcessInfo], asked: int | None, now_unix_ns: int) -> GeneratorLimit | None:
-    """Why the figures of a run with these processes say nothing about the service; None where they do. `asked` is how
-    many processes it was to have, None where that is not declared."""
+    """Return why the figures of a run with these processes say nothing about the service; None if they do. `asked` is
+    how many processes it was to have, None where that is not declared."""
     processes = asked or max(1, len(known))
     if lost := lost_processes(known, processes, now_unix_ns):
         return GeneratorLimit(f"{loss_of_processes(lost, processes)}; {NOT_AS_ASKED}")

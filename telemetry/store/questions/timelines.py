@@ -126,7 +126,7 @@ def timeline(
 
 
 def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> dict[int, int]:
-    """By bucket, what the generator reported: the mean of each process over the bucket, added up. Unknown where it
+    """Return the generator's calls in flight by bucket: the mean of each process, added up. Unknown where it
     reported nothing, and where the filter asks for what only turns carry."""
     if f.phase is not None or asks_beyond_phases(f):
         return {}
@@ -145,7 +145,7 @@ def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> di
 
 
 def generator_points(connection: StoreConnection, f: Filter = ANY) -> list[GeneratorPoint]:
-    """What the generator's processes reported of themselves over time, the oldest first."""
+    """Return what the generator's processes reported about themselves over time, oldest first."""
     where = points_of(f)
     found = rows(
         connection,

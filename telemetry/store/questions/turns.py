@@ -43,7 +43,7 @@ class HeatCell:
 
 
 def band_limits_ms(band: int) -> tuple[int | None, int | None]:
-    """From where a band goes, and below which value it ends; None where it is open."""
+    """Return the lower and the upper limit of a band; None where it is open."""
     low = EDGES_MS[band - 1] if band else None
     return low, EDGES_MS[band] if band < len(EDGES_MS) else None
 
@@ -88,7 +88,7 @@ class TurnSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundWords:
-    """In how many kept calls words were looked for, and whether there were more than could be."""
+    """The number of kept calls in which words were searched, and whether there were more."""
 
     calls: int = 0
     is_all: bool = True
@@ -297,9 +297,9 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
 def _listed(
     connection: StoreConnection, where: Condition, column: str, order: str, limits: tuple[int, int]
 ) -> tuple[ListedTurn, ...]:
-    """So many turns in an order, behind so many.
+    """Return a page of turns in an order.
 
-    Which of many turns can be among them is asked of one column first: the others are then read of few row groups
+    One column first determines which turns can be on the page: the others are then read from few row groups
     only.
     """
     named, is_falling = ORDERS[order]
@@ -392,7 +392,7 @@ def spans_of_trace(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
 
 
 def _spans(connection: StoreConnection, trace_id: str, most: int | None = None) -> list[SpanRow]:
-    """As they are stored: without the attributes that stand in the row of their turn only."""
+    """Return the spans as stored: without the attributes that are only in the row of their turn."""
     order = "timestamp_unix_ns, duration_ns DESC, span_id"
     found = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
     return [span_from_row(row) for row in found[:most]]
@@ -427,7 +427,7 @@ def _between(start_perf_ns: int | None, end_perf_ns: int | None, zero_perf_ns: i
 
 
 def _stretch(turns: Sequence[Turn]) -> tuple[int, int]:
-    """From the beginning of the first of these turns to the last moment that is known of any."""
+    """Return the beginning of the first of these turns and the last known moment of any."""
     first = min(turn.speech_start_perf_ns or turn.started_perf_ns for turn in turns)
     ends = [
         moment

@@ -184,7 +184,7 @@ def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
 
 
 def lasted_s(run: RunRecord, phases_unix_ns: Sequence[int]) -> float | None:
-    """As `measured_s`, by the first moments of the phases that are no ramps."""
+    """Return `measured_s` from the first moments of the phases that are not ramps."""
     began_unix_ns = min(phases_unix_ns, default=run.first_unix_ns)
     return max(0, run.reached_unix_ns - began_unix_ns) / 1e9 or None
 

@@ -58,13 +58,13 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def listed_unix_ns(self) -> int:
-        """Its place in the list: when it began, but no moment after its newest turn was stored."""
+        """The time that orders the list: when it began, but no moment after its newest turn was stored."""
         began = self.began_unix_ns or 0
         return began if self.stored_unix_ns is None else min(began, self.stored_unix_ns)
 
     @property
     def title(self) -> str:
-        """What people call it: the name of its folder, and the run where that is another name."""
+        """The title: the name of its folder, and the run if that is another name."""
         return self.run_id if self.name in ("", self.run_id) else f"{self.name} ({self.run_id})"
 
     @property
@@ -74,7 +74,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reference(self) -> str:
-        """How to name it on a command line, from anywhere: `STORE#RUN`."""
+        """The name for a command line, from any folder: `STORE#RUN`."""
         return f"{self.store}#{self.run_id}"
 
 

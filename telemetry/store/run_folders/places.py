@@ -47,7 +47,7 @@ class StorePlace:
 
     @property
     def notes_folder(self) -> Path | None:
-        """Where notes about its runs are kept; None where there is not a folder at hand."""
+        """The folder of notes about its runs; None if there is no local folder."""
         if self.folder is not None:
             return self.folder / "notes"
         return None if self.is_remote else Path(self.store) / "notes"

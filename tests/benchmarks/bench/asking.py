@@ -37,7 +37,7 @@ def find(reader: StoreReader, trace_id: str, turn_index: int, within_s: float = 
 
 
 def questions(kind: str, reader: StoreReader, times: int, url: str) -> Iterator[Callable[[], object]]:
-    """What to ask, one after the other; what comes before each is not measured."""
+    """Yield the questions one after the other; the preparation of each is not measured."""
     page = PageQuestion(objectives=load_objectives(None), with_cause=True)
     turns = reader.turns(Filter(run_id=LARGE_RUN), times, source="client") if kind == "lookup" else []
     for number in range(times):

@@ -1,4 +1,4 @@
-"""From what callers and endpoint recorded to figures. Pure; one definition for every sender."""
+"""Figures from the records of callers and endpoint. Pure; one definition for every sender."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -27,7 +27,7 @@ Rows = NDArray[np.int64]
 
 
 class TurnState(IntEnum):
-    """How a caller's turn ended, in a row of its record."""
+    """End of a caller's turn, in a row of its record."""
 
     UNANSWERED = 0
     ANSWERED = 1
@@ -35,7 +35,7 @@ class TurnState(IntEnum):
 
 
 class TurnColumn(IntEnum):
-    """What a row of a caller's record holds: moments on the monotonic clock, in ns."""
+    """Columns of a caller's record: moments on the monotonic clock, in ns."""
 
     CALLER = 0  # and the turn: as the answer names them
     TURN = 1
@@ -48,7 +48,7 @@ class TurnColumn(IntEnum):
 
 
 class TruthColumn(IntEnum):
-    """What a row of the endpoint's record holds."""
+    """Columns of the endpoint's record."""
 
     CALLER = 0
     TURN = 1
@@ -103,7 +103,7 @@ def figures(
 
 
 def _beside_the_truth(turns: Rows, truths: Rows, hears_audio: bool) -> dict[str, Any]:
-    """Of the turns that were answered and are valid: what was measured against what the endpoint knows, how wide the
+    """Return for the answered, valid turns: what was measured against what the endpoint knows, how wide the
     stated intervals are, and how many of them do not contain the truth."""
     heard = TruthColumn.FIRST_AUDIO if hears_audio else TruthColumn.FIRST_CHUNK
     true_of = {(row[TruthColumn.CALLER], row[TruthColumn.TURN]): row for row in truths.tolist()}
@@ -138,13 +138,13 @@ def _beside_the_truth(turns: Rows, truths: Rows, hears_audio: bool) -> dict[str,
 
 
 def missing_turns(turns: Rows, answered: Rows) -> int:
-    """How many of the answers that the endpoint sent no caller has recorded."""
+    """Count the endpoint's answers that no caller recorded."""
     recorded = {(row[TurnColumn.CALLER], row[TurnColumn.TURN]) for row in turns.tolist()}
     return sum((row[TruthColumn.CALLER], row[TruthColumn.TURN]) not in recorded for row in answered.tolist())
 
 
 def share_of_core(looks: Sequence[Sequence[int]], began_perf_ns: int, ended_perf_ns: int) -> float | None:
-    """What a process used between the looks (moment, CPU time so far, in ns) just around a window."""
+    """Return the core share of a process between the samples (moment, CPU time so far, in ns) just around a window."""
     before = [look for look in looks if look[0] <= began_perf_ns]
     after = [look for look in looks if look[0] >= ended_perf_ns]
     if not before or not after:

@@ -61,7 +61,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a round compares the senders at."""
+    """A case at which a round compares the senders."""
 
     callers: int
     mode: str
@@ -70,12 +70,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people, and different for each case."""
+        """The printed name, unique to the case."""
         return f"{self.callers:,} {self.mode}, {self.stall or self.wire}"
 
     @property
     def senders(self) -> tuple[str, ...]:
-        """Who takes part: the program in C speaks no TLS, a usual locustfile holds no conversations."""
+        """The senders of the case: the program in C speaks no TLS, a usual locustfile holds no conversations."""
         if self.stall:
             return (OURS,)
         if self.mode == "conversations":
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for."""
+    """The requested options."""
 
     cases: tuple[Case, ...]
     rounds: int
@@ -95,7 +95,7 @@ class Options:
 
 
 class GeneratorBench:
-    """What senders are measured with: a folder for records, the programs in C, and the times."""
+    """The bench that measures senders: a folder for records, the programs in C, and the times."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         """Raises PartFailedError where the programs in C cannot be compiled."""
@@ -124,7 +124,7 @@ class GeneratorBench:
         return figures(case.callers, answer, np.fromfile(self.folder / "lateness", np.int64), records, endpoint)
 
     def _window(self, case: Case, sender: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the sender and the endpoint printed."""
+        """Run one window; return what the sender and the endpoint printed."""
         options, log = self._options, self.folder / "log"
         with ExitStack() as stack:
             more: list[str] = []
@@ -234,7 +234,7 @@ def table_rows(trials: Sequence[Trial], by_sender: Sequence[tuple[str, str]]) ->
 
 
 def remarks(trials: Sequence[Trial], case: str, sender: str) -> list[str]:
-    """What is wrong with a row, a sentence each."""
+    """Return the faults of a row, a sentence each."""
     mine = [trial for trial in trials if (trial.case, trial.sender) == (case, sender)]
     total: dict[str, float] = {}
     for key, value in (item for trial in mine for item in trial.figures.items()):

@@ -1,7 +1,8 @@
-"""What callers say and the endpoint answers in each mode, as files that the programs in C read: see speech.h.
+"""The callers' clips and the endpoint's answers of each mode, as files that the programs in C read: see speech.h.
 
-Callers say clips of the corpus and think as long as those of `voiceprobe calibrate`; answers are those of its endpoint,
-planned ahead. The ids in an answer have a fixed length: the program that sends it puts its own in their place.
+Callers speak clips of the corpus and think as long as those of `voiceprobe calibrate`; answers are those of its
+endpoint, planned ahead. The ids in an answer have a fixed length: the program that sends it puts its own in their
+place.
 """
 
 import json
@@ -31,7 +32,7 @@ _CHUNKS_AT_ONCE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How long callers wait, in ns: before a turn, over what time their first turns are spread, and for a reply; and
+    """A mode: how long callers wait, in ns, before a turn, for a reply, and to spread their first turns; and
     what the endpoint does.
 
     It answers speech as the ground-truth endpoint behaves, or never, or with `at_once` sends 20 ms of audio every 20 ms
@@ -79,7 +80,7 @@ def prepared_speech() -> tuple[tuple[PreparedClip, ...], tuple[bytes, ...]]:
 
 
 def greeting() -> bytes:
-    """What the endpoint says first: the session is there, and takes audio."""
+    """Return the endpoint's first message: the session is open and takes audio."""
     kinds = ("session.created", "session.updated")
     return b"".join(frame(json.dumps({"type": kind, "session": {"id": "sess_1"}}).encode()) for kind in kinds)
 

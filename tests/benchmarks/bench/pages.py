@@ -88,7 +88,7 @@ _ASKED: Final = """(after) => {
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """Which pages to open, on stores of which sizes, how often, and how many refreshes to wait for."""
+    """Options: the pages to open, the sizes of stores, the repetitions, and the refreshes to wait for."""
 
     names: tuple[str, ...]
     turns: tuple[int, ...]
@@ -115,7 +115,7 @@ def bench_pages(options: PageOptions, report: Report) -> None:
 
 
 def measured(folder: Path, options: PageOptions) -> dict[str, tuple[list[float], list[float], list[float]]]:
-    """Of each page: first figures, all of it, and refreshes, in seconds."""
+    """Measure for each page, in seconds: first figures, the whole page, and refreshes."""
     store = folder / "store"
     with StoreReader(store) as reader:
         (turn,) = reader.turns(Filter(run_id=LARGE_RUN), 1, source="client")

@@ -47,7 +47,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def ratio(trials: Sequence[Trial], case: str, senders: tuple[str, str], figure: str) -> Spread | None:
-    """Of a figure of the first sender to that of the second one, each within a round."""
+    """Return the ratio of a figure of the first sender to the second's, each within a round."""
     over, under = (
         {trial.round: trial.figures.get(figure) for trial in trials if (trial.case, trial.sender) == (case, sender)}
         for sender in senders

@@ -47,7 +47,7 @@ def built(folder: Path, name: str) -> str:
 
 
 def machine_info() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the properties of the machine that the figures depend on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

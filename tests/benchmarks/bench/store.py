@@ -1,4 +1,4 @@
-"""What the sidecar takes in and how fast its store answers, for stores of several sizes.
+"""Ingestion of the sidecar and answer times of its store, for stores of several sizes.
 
 Each store is filled with the turns of `tests.goldens`; processes of their own ask and send.
 """
@@ -108,7 +108,7 @@ def measured(store: Path, options: StoreOptions) -> Found:
 
 
 def _answer_times(found: Found) -> Found:
-    """How long answers took: the first one of a process, and the middle and the slowest of the following ones."""
+    """Return the answer times: the first one of a process, and the median and the slowest of the following ones."""
     wall_s: list[float] = found["wall_s"]
     repeated = sorted(wall_s[1:] or wall_s)
     more = {"first_s": wall_s[0], "repeated_s": repeated[len(repeated) // 2], "worst_s": max(wall_s)}
@@ -116,7 +116,7 @@ def _answer_times(found: Found) -> Found:
 
 
 def _ingested(sidecar: SidecarProcess, window_s: float, spans_per_s: int) -> Found:
-    """What a sender got acknowledged in a while, at a rate or with 0 as fast as it is taken, and what that cost."""
+    """Measure what a sender got acknowledged, at a rate or with 0 as fast as it is taken, and the cost of that."""
     front = psutil.Process(sidecar.process.pid)
     every = [front, *front.children(recursive=True)]
 

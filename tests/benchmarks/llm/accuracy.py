@@ -1,4 +1,4 @@
-"""How true the figures of `voiceprobe llm` are, against a server that declares its own times.
+"""Accuracy of the figures of `voiceprobe llm`, against a server that declares its own times.
 
 .venv/bin/python -m tests.benchmarks.llm.accuracy figures    64 streams at a time: each figure against the declared one
 .venv/bin/python -m tests.benchmarks.llm.accuracy speed      200 streams of 100 tokens/s, client on one core

@@ -246,7 +246,7 @@ def _side(of: float | None) -> str:
 
 
 def later(mine: Percentile, other: Percentile) -> str:
-    """How much later one is than another, and whether the intervals are apart."""
+    """Return how much later one is than another, and whether the intervals are apart."""
     by, bounds = mine.value - other.value, (mine.lower, mine.upper, other.lower, other.upper)
     apart = None not in bounds and (bounds[1] < bounds[2] or bounds[0] > bounds[3])  # type: ignore[operator]
     sure = "" if apart else " (intervals overlap)"

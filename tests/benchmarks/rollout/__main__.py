@@ -1,4 +1,4 @@
-"""How often the gate of a rollout is right, on turns that are like those of real services, and beside other rules.
+"""Error rates of the rollout gate on turns that are like those of real services, compared with other rules.
 
 `python -m tests.benchmarks.rollout` simulates 400 rollouts of each row of `scenarios`, up to 5,000 turns of the
 candidate, and prints how many were rolled back and promoted, with 95 % intervals (Wilson), the median of the turns that

@@ -1,4 +1,4 @@
-"""From the rollouts of a row to its figures, and whether they are what they must be."""
+"""The figures of a row's rollouts, and whether they are within their limits."""
 
 import math
 from collections import Counter
@@ -51,12 +51,12 @@ class Row:
 
     @property
     def rolled_back(self) -> Share:
-        """Of all rollouts."""
+        """The share of all rollouts that were rolled back."""
         return self._share(each.verdict == "roll_back" for each in self.rollouts)
 
     @property
     def promoted(self) -> Share:
-        """Of all rollouts."""
+        """The share of all rollouts that were promoted."""
         return self._share(each.verdict == "promote" for each in self.rollouts)
 
     def figure(self, figure: Figure) -> float:
@@ -88,8 +88,8 @@ class Row:
                 return [math.inf if each is None else each for each in forecasts]
 
     def _turns_to_roll_back(self, of: Simulated) -> float:
-        """From the onset of the change on; infinity where it never came to it. Before the onset no roll back is one for
-        it."""
+        """Return the turns from the onset of the change; infinity without a roll back. Before the onset no roll back is
+        one for it."""
         turns = of.turns - self.scenario.change.onset
         return turns if of.verdict == "roll_back" and turns > 0 else math.inf
 
@@ -118,11 +118,11 @@ class Row:
         return all(Share(sum(those), len(values)).interval[1] >= 0.5 for those in (under, over))
 
     def by(self) -> str:
-        """Which checks rolled back, and how often."""
+        """The checks that rolled back, and how often."""
         return _counted(kind for each in self.rollouts for kind in each.worse)
 
     def waiting_for(self) -> str:
-        """Which checks were not decided at the end, and how often."""
+        """The checks that were not decided at the end, and how often."""
         return _counted(kind for each in self.rollouts for kind in each.waiting)
 
     def document(self) -> dict[str, object]:

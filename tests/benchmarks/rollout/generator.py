@@ -42,9 +42,9 @@ _REFERENCE_TURNS: Final = 400_000
 
 @dataclass(frozen=True)
 class Service:
-    """How turns are, of both cohorts. `hits` None is a service without a cache and with one hump; `atoms` are pairs of
-    a share of turns and the milliseconds that each of them takes; `missing` is how many of the values over the p90 are
-    never reported; of `utterances` the callers say one each."""
+    """The distribution of turns, of both cohorts. `hits` None is a service without a cache and with one hump; `atoms`
+    are pairs of a share of turns and the milliseconds that each of them takes; `missing` is how many of the values over
+    the p90 are never reported; of `utterances` the callers say one each."""
 
     hits: float | None = 0.30
     atoms: tuple[tuple[float, float], ...] = ()
@@ -60,7 +60,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Change:
-    """How the candidate differs. `slowest` turns, and `at_random` as well, are later by `later_ms`; of the values over
+    """The candidate's difference. `slowest` turns, and `at_random` as well, are later by `later_ms`; of the values over
     the control's p90 `missing` are not reported; from turn `onset` on `unanswered` turns get no reply, and each turn
     takes `creep_ms` longer than the one before."""
 
@@ -89,7 +89,7 @@ class BothCohorts:
     control_turns: Codes
 
     def first(self, turns: int) -> tuple[CohortTurns, CohortTurns]:
-        """What had come with so many turns of the candidate."""
+        """Return the turns of both cohorts by the time the candidate had so many."""
         return first_turns(self.candidate, turns), first_turns(self.control, int(self.control_turns[turns - 1]))
 
 
@@ -156,7 +156,7 @@ def _cohort(
 
 
 def _calls(service: Service, turns: tuple[int, int], rng: np.random.Generator) -> tuple[int, Codes, Floats]:
-    """How many calls there are, the call of each turn, and when it came: calls begin at any moment and overlap. A fifth
+    """Draw the number of calls, the call of each turn, and when it came: calls begin at any moment and overlap. A fifth
     more than the candidate needs."""
     mean = _lengths(service, 100_000, np.random.default_rng(0)).mean()
     calls = int(1.2 * turns[1] / mean / (1 - service.lost)) + 1

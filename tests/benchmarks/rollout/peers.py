@@ -1,4 +1,4 @@
-"""What teams do instead, on the same turns and at the same looks.
+"""Rules that teams use instead, on the same turns and at the same looks.
 
 None of these rules knows of calls: turns count as independent. Where a rule has no verdict for promoting, a candidate
 that was never rolled back is promoted at the end.
@@ -99,7 +99,7 @@ def _values_ms(of: CohortTurns) -> Floats:
 
 
 def _slower(candidate: Floats, control: Floats, shift: float) -> float:
-    """How many standard errors the candidate less `shift` ranks above the control (normal approximation)."""
+    """Return by how many standard errors the candidate less `shift` ranks above the control (normal approximation)."""
     ordered, moved = np.sort(control), candidate - shift
     below = np.searchsorted(ordered, moved, "left") + np.searchsorted(ordered, moved, "right")
     pairs = candidate.size * control.size

@@ -1,4 +1,4 @@
-"""What is simulated, and what must come of it: one scenario a row. Pure data.
+"""The simulated scenarios and their expected results, one a row. Pure data.
 
 The margin of the rows is 200 ms of the p95 of voice to voice, which is about 1.25 s; the checks are those that a plan
 has whose file names no guardrail.
@@ -32,7 +32,7 @@ Looks = Literal["every 50 to 100 turns", "every turn", "every stage"]
 
 @dataclass(frozen=True)
 class Limit:
-    """What must hold of a figure."""
+    """A limit of a figure."""
 
     figure: Figure
     least: float = -np.inf
@@ -132,9 +132,9 @@ def _identical() -> Iterator[Scenario]:
 
 
 def _all_checks(service: Service, share: float) -> tuple[Limit, ...]:
-    """How many must be promoted by all checks. Where hits are alike within calls, as latencies are, it takes thousands
-    of turns of both cohorts to show cache misses within 5 points, and no promotion comes before. With equal cohorts,
-    and with long calls, that is reported, so that a candidate at that margin is promoted in at most 5 %."""
+    """Return the limits on promotions by all checks. Where hits are alike within calls, as latencies are, it takes
+    thousands of turns of both cohorts to show cache misses within 5 points, and no promotion comes before. With equal
+    cohorts, and with long calls, that is reported, so that a candidate at that margin is promoted in at most 5 %."""
     if service == LONG or (service.hits is not None and share == 0.5):
         return ()
     if service.calls == "to 200" and service.correlation == 0.5:
@@ -215,7 +215,7 @@ def _missing() -> Iterator[Scenario]:
 
 
 def _onsets() -> Iterator[Scenario]:
-    """In a last stage that is long enough, so that nothing is promoted before."""
+    """Yield onsets in a last stage that is long enough, so that nothing is promoted before."""
     for share in SHARES:
         unanswered = Change(onset=1500, unanswered=0.5)
         creeping = Change(onset=1500, creep_ms=1)

@@ -29,7 +29,7 @@ _BEGAN_UNIX_NS: Final = 1_790_000_000 * _SECOND
 
 @dataclass(frozen=True)
 class Simulated:
-    """How a rollout ended, after how many turns of the candidate, and by which kinds of checks if it was rolled back.
+    """The end of a rollout, the candidate's turns until then, and the kinds of checks that rolled it back, if any.
     `primary_turns` is when the primary check alone would have promoted; `forecasts` are forecast turns / turns, None
     where nothing could be said. `waiting` are the kinds of checks that were not decided at the end, and
     `reasons` say why."""

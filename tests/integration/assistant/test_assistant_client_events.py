@@ -69,7 +69,7 @@ def test_every_event_of_the_official_client_is_in_the_table() -> None:
 
 
 def _check(event: dict[str, Any]) -> None:
-    """What the official client would make of a message: its type, and every field of ours among those it knows."""
+    """Check a message with the official client: its type, and every field of ours among those it knows."""
     read = READ.validate_python(event)
     assert read.type == event["type"]
 

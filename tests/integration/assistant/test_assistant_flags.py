@@ -37,7 +37,7 @@ def flags(share: float) -> bytes:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """As a deployment does it: the name always holds a whole file."""
+    """Replace a file as a deployment does: the name always holds a whole file."""
     beside = file.with_suffix(".new")
     beside.write_bytes(content)
     beside.replace(file)

@@ -151,7 +151,7 @@ class PythonCaller:
         assert b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head  # RFC 6455's own example
 
     def send(self, data: bytes) -> None:
-        """In pieces of any size."""
+        """Send the data in pieces of any size."""
         while data:
             size = self._draw.choice((1, 7, 100, 1335, 5000))
             self.sock.sendall(data[:size])

@@ -1,4 +1,4 @@
-"""What workers left on disk is brought to a real sidecar, once."""
+"""Delivery to a real sidecar, once, of what workers left on disk."""
 
 import signal
 import subprocess

@@ -30,7 +30,7 @@ def called(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the page has at hand: a run in `runs`, whose reports were not written, a store, and the examples."""
+    """Make the files that the page uses: a run in `runs`, whose reports were not written, a store, and the examples."""
     run = tmp_path / "runs" / "20260101-120000-abcdef"
     fill_store(run / "store", synthetic_run(turns=40))
     (run / "settings-run-1.json").write_text("{}")

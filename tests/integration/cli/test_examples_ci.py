@@ -49,7 +49,7 @@ def against(command: str, url: str) -> str:
 
 
 def check_left(run: Path, code: int) -> dict[str, Any]:
-    """What the run left; its summary."""
+    """Check the files of the run; return its summary."""
     assert all((run / name).stat().st_size for name in NAMES)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["exit_code"] == code
@@ -58,7 +58,7 @@ def check_left(run: Path, code: int) -> dict[str, Any]:
 
 
 def cases(file: Path) -> dict[str, str]:
-    """How each case of a JUnit file ended."""
+    """Return the result of each case of a JUnit file."""
     ended: dict[str, str] = {}
     for case in ET.parse(file).getroot().iter("testcase"):  # noqa: S314 - made right here
         ended[str(case.get("name"))] = next((each.tag for each in case if each.tag != "system-out"), "passed")

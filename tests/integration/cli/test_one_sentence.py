@@ -169,7 +169,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[repo
 
 
 def sentence_of(url: str, folder: Path, given: Mapping[str, Any]) -> str:
-    """What a terminal shows of a target that cannot be used, before any load."""
+    """Return what a terminal shows for a target that cannot be used, before any load."""
     values = {"corpus": CORPUS, "length": "short", "clips": 2, **given}
     settings = settings_from({"host": url, **values})
     request = RunRequest(

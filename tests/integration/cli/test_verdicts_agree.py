@@ -37,7 +37,7 @@ def undecided() -> Run:
 
 
 def invalid_turns(run: Run | None = None) -> Run:
-    """What is met by the turns that were said as recorded is not met if the others had been bad."""
+    """Make a run whose objective is met by the valid turns, and would not be if the others were bad."""
     run = met() if run is None else run
     run.turns = [
         msgspec.structs.replace(turn, outcome="invalid", outcome_observed="ok", invalid_reasons=("frame lateness",))

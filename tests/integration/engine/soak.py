@@ -51,7 +51,7 @@ OF_A_CALL = (
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds on to."""
+    """The resources that a process holds."""
 
     rss_bytes: int
     descriptors: int
@@ -78,7 +78,7 @@ def without_the_collector() -> Iterator[None]:
 
 
 def _kinds() -> Counter[str]:
-    """What the collector knows of, by type."""
+    """Count the objects that the garbage collector tracks, by type."""
     return Counter(str(type(each)) for each in gc.get_objects())
 
 

@@ -1,4 +1,4 @@
-"""What waits for an endpoint over TLS is encrypted when it can be sent, and arrives whole and in order."""
+"""Data that waits for an endpoint over TLS is encrypted when it can be sent, and arrives whole and in order."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""What endpoints do on bad days: each ends in the right outcome on the right turn, and the others never notice."""
+"""Faults of endpoints: each ends in the right outcome on the right turn and affects no other."""
 
 from pathlib import Path
 

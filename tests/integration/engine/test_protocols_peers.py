@@ -39,7 +39,7 @@ class Line:
 
 
 class RealServer:
-    """What the `websockets` server saw, for the test to look at."""
+    """The `websockets` server, and what it received."""
 
     def __init__(self) -> None:
         self.received: list[str | bytes] = []

@@ -81,7 +81,7 @@ def socket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def refusal(server: Server, url: str, tls: TlsClient) -> str | None:
-    """What a caller says who cannot get in; None when the session opens."""
+    """Return the error of a caller that cannot connect; None when the session opens."""
     engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms", tls=tls)
     protocol = registry.make_caller(server.protocol, CallerOptions("manual"))
     try:

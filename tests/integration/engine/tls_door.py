@@ -10,7 +10,7 @@ from tests.integration.certificates import Signed
 
 
 def served(signed: Signed) -> ssl.SSLContext:
-    """What a server with this certificate offers."""
+    """Return the TLS context of a server with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(signed.cert, signed.key)
     return context

@@ -173,7 +173,7 @@ def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path)
 
 
 def test_what_a_server_refuses_is_learned_and_left_out() -> None:
-    """As OpenAI's newer models answer: one field named at a time, and the older name of the limit refused."""
+    """OpenAI's newer models answer so: one field named at a time, and the older name of the limit refused."""
     refused, bodies = ["ignore_eos", "min_tokens", "timings_per_token", "continuous_usage_stats", "max_tokens"], []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

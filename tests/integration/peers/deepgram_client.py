@@ -55,7 +55,7 @@ def named_encodings(settings: dict[str, Any]) -> list[str]:
 
 
 def accepted(message: dict[str, Any]) -> dict[str, Any]:
-    """What the package makes of a client's message. Raises pydantic.ValidationError."""
+    """Parse a client's message with the package. Raises pydantic.ValidationError."""
     kind = CLIENT_TYPES[message["type"]]
     parsed = kind.model_validate(message)
     faults = unknown(parsed) + (named_encodings(message) if message["type"] == "Settings" else [])
@@ -64,7 +64,7 @@ def accepted(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def understood(received: Any) -> dict[str, Any]:
-    """What the package's client made of a message of the service."""
+    """Return the package's reading of a message of the service."""
     if isinstance(received, bytes):
         return {"type": "bytes", "length": len(received)}
     if not isinstance(received, pydantic.BaseModel):
@@ -74,7 +74,7 @@ def understood(received: Any) -> dict[str, Any]:
 
 
 def settings() -> types.AgentV1Settings:
-    """What an application would ask for."""
+    """Return the settings that an application would send."""
     audio = {
         "input": {"encoding": "linear16", "sample_rate": 16000},
         "output": {"encoding": "linear16", "sample_rate": 24000, "container": "none"},

@@ -158,7 +158,7 @@ async def _chunks(audio: bytes, size: int) -> AsyncIterator[bytes]:
 
 
 def _asked(runner_args: object) -> Mapping[str, str]:
-    """What the caller wants: the headers of the upgrade over the body of the session."""
+    """Return the caller's requests: the headers of the upgrade over the body of the session."""
     body = getattr(runner_args, "body", None)
     websocket = getattr(runner_args, "websocket", None)
     asked = {str(name).lower(): str(value) for name, value in body.items()} if isinstance(body, Mapping) else {}

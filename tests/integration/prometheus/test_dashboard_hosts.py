@@ -1,4 +1,4 @@
-"""By which names a running dashboard answers a browser: over IPv6, behind a reverse proxy, and to nobody else's."""
+"""Host names to which a running dashboard answers: over IPv6, behind a reverse proxy, and to no others."""
 
 import json
 import signal

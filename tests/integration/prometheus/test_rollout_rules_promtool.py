@@ -61,7 +61,7 @@ def test_a_rollback_is_an_alert_and_so_is_a_verdict_that_is_old(tmp_path: Path) 
 
 
 def test_sloths_and_pyrras_queries_are_ratios_of_our_series(tmp_path: Path) -> None:
-    """As they put them together: errors / total over a window (Sloth's rules of events, Pyrra's ratio)."""
+    """Both combine them as errors / total over a window (Sloth's rules of events, Pyrra's ratio)."""
     (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
     (slo,) = yaml.safe_load(sloth_text([objective]))["slos"]
     ratio = yaml.safe_load(pyrra_text([objective]))["spec"]["indicator"]["ratio"]

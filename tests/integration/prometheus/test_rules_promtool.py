@@ -289,7 +289,7 @@ def test_a_bot_that_stops_while_another_goes_on_is_one(tmp_path: Path) -> None:
 
 
 def test_a_night_without_any_call_is_no_absence_of_telemetry(tmp_path: Path) -> None:
-    """It is one of turns, which is a ticket."""
+    """Only turns are absent, which is a ticket."""
     quiet = "0+10x100 1000x2000"
     others = {**_sidecar("s:1", quiet), **_bot("desk", quiet), **_bot("sales", quiet)}
     _absent(tmp_path, others, {"159m": NONE, "170m": NONE, "1000m": NONE})
@@ -316,7 +316,7 @@ def test_a_bot_that_stops_is_one_also_across_a_redeploy(tmp_path: Path) -> None:
 
 
 def test_of_sidecars_for_a_service_each_the_one_that_stops_is_one(tmp_path: Path) -> None:
-    """By the label `service` that Prometheus gives its targets in Kubernetes, or by their jobs."""
+    """Sidecars differ by the label `service` that Prometheus gives its targets in Kubernetes, or by their jobs."""
     others = {
         **_sidecar("a:1", "0+100x99 stale", service="desk"),
         **_sidecar("b:1", "0+100x400", service="sales"),
@@ -331,7 +331,7 @@ def test_without_any_sidecar_everything_is_absent(tmp_path: Path) -> None:
 
 
 def test_turns_are_absent_where_a_sidecar_was_started_anew_and_none_came(tmp_path: Path) -> None:
-    """It has no series of turns then, so that no sum of them is 0."""
+    """The sidecar has no series of turns then, so that no sum of them is 0."""
     turns = _turns("0+10x99 stale", "0+10x99 stale", instance="a:1")
     others = {RECEIVED: "", **_sidecar("a:1", "0+100x99 stale"), **_sidecar("b:1", "_x99 0+100x400"), **LOST}
     ticket = [{"severity": "ticket"}]

@@ -117,7 +117,7 @@ CLIENT = {
 
 
 class Line:
-    """What the package's client writes to."""
+    """The stream to which the package's client writes."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []

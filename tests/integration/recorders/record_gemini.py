@@ -36,7 +36,7 @@ REFUSED = ("full", "keyless", "none")
 
 
 class Wire:
-    """What went over the connections of the vendor's client, and the last of them."""
+    """The traffic of the connections of the vendor's client, and the last of them."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []

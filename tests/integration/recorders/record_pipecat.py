@@ -44,7 +44,7 @@ def rtvi(kind: str, data: object) -> dict[str, Any]:
 
 
 class Wire:
-    """How one of the two wires is written and read."""
+    """Encoding of one of the two wires."""
 
     def __init__(self, encode: Callable[[dict[str, Any]], str | bytes], audio: Callable[[bytes], str | bytes]) -> None:
         self.encode = encode

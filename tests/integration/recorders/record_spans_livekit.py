@@ -40,7 +40,7 @@ TONE = (b"\x00\x20" * 8 + b"\x00\xe0" * 8) * int(RATE_HZ * REPLY_S / 16)
 
 
 class Speech:
-    """What the caller does, as detector and recognizer learn it."""
+    """The caller's speech, as detector and recognizer report it."""
 
     def __init__(self) -> None:
         self.detectors: list[asyncio.Queue[str]] = []
@@ -133,7 +133,7 @@ class ScriptedRecognition(stt.RecognizeStream):
 
 
 class ScriptedLLM(llm.LLM):
-    """What the script says for each request: a reply, a tool call, or an error."""
+    """A model that answers each request by script: a reply, a tool call, or an error."""
 
     def __init__(self, script: list[str]) -> None:
         super().__init__()

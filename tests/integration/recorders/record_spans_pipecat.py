@@ -86,7 +86,7 @@ class ScriptedSTTService(STTService):
 
 
 class ScriptedLLMService(LLMService):
-    """What the script says for each request: a reply, a tool call, or nothing."""
+    """A model that answers each request by script: a reply, a tool call, or nothing."""
 
     def __init__(self, script: list[str]) -> None:
         super().__init__(settings=LLMSettings(model="scripted-llm", **dict.fromkeys(LLM_NAMES)))

@@ -117,7 +117,7 @@ async def heard_lines(listener: Any, call: list[object]) -> list[dict[str, objec
 
 
 class Socket:
-    """What the runner reads its first two messages from."""
+    """The socket from which the runner reads its first two messages."""
 
     def __init__(self, call: list[object]) -> None:
         self._call = call

@@ -45,7 +45,7 @@ GOOD_WITHIN_MS = 900
 
 @dataclass(frozen=True)
 class SentTurn:
-    """What a service knows of a turn: latencies from the end of speech, None where its spans do not state them."""
+    """A turn as the service knows it: latencies from the end of speech, None where its spans do not state them."""
 
     cohort: str
     call: str
@@ -235,7 +235,7 @@ def columns_of(sent: Sequence[SentTurn], cohort: str, unit: str, *, of_pipecat: 
 
 
 def units_of(sent: Sequence[SentTurn], plan: RolloutPlan) -> UnitCounts:
-    """Who was assigned: the calls, or the users and the calls that name none."""
+    """Count the assigned units: the calls, or the users and the calls that name none."""
     met: dict[tuple[str, bool], set[str]] = {}
     for turn in sent:
         unit = turn.call if plan.unit == "call" or turn.user is None else turn.user

@@ -130,7 +130,7 @@ SINCE = "2026-01-01T00:00:00Z"
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What each service and our own callers sent, received by a sidecar of its own, which has ended."""
+    """Fill a store with what each service and our callers sent, through its own sidecar, which has ended."""
     calls = drawn_calls(time.time_ns() - 7200 * S)
     groups = [calls[place : place + CALLS_OF_A_REQUEST] for place in range(0, len(calls), CALLS_OF_A_REQUEST)]
     found: dict[str, Path] = {}
@@ -220,7 +220,7 @@ Span = dict[str, Any]
 
 @dataclass(frozen=True)
 class Framework:
-    """How a framework's spans are named: of a turn's own spans, the one with the latency that callers waited for."""
+    """The span names of a framework: among a turn's own spans, the one with the latency that callers waited for."""
 
     recording: str
     turn_spans: tuple[str, ...]

@@ -1,4 +1,5 @@
-"""Which exit code the objectives of a run's summary ask for: worked out from its JSON alone, beside the program."""
+"""The exit code that the objectives of a run's summary require: derived from its JSON alone, independent of the
+program."""
 
 import math
 from fractions import Fraction
@@ -8,7 +9,7 @@ from loadtest.exit_codes import ExitCode
 
 
 def code_by_objectives(summary: dict[str, Any]) -> ExitCode:
-    """For a run that nobody interrupted, with calls that were connected and no turn lost. A lost process is the limit;
+    """Return the exit code of an uninterrupted run with connected calls and no lost turn. A lost process is the limit;
     a missed objective is a miss whatever else is undecided; one that the generator's own open turns leave undecided is
     the generator's."""
     generator = summary["generator"]

@@ -33,12 +33,12 @@ class HostedEndpoint:
             await self._stop.wait()
 
     def _look(self, connection: ServerConnection, request: Request) -> Response | None:
-        """What an upgrade request gets; None opens the session."""
+        """Return the response to an upgrade request; None opens the session."""
         raise NotImplementedError
 
     def _sign(self, connection: ServerConnection, request: Request, response: Response) -> None:
-        """What else the response to an upgrade says: nothing, unless a test's own kind adds headers."""
+        """Add headers to the response to an upgrade: none, unless a test's subclass does."""
 
     async def _talk(self, connection: ServerConnection) -> None:
-        """What a session gets."""
+        """Serve a session."""
         raise NotImplementedError

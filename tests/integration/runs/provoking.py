@@ -88,7 +88,7 @@ class Window:
     ended_perf_ns: int = 0
 
     def end(self) -> None:
-        """It is over."""
+        """End the provocation."""
         self.ended_perf_ns = time.perf_counter_ns()
 
     def touches(self, turn: Turn) -> bool:

@@ -1,4 +1,4 @@
-"""What real runs leave in their folders, however they end, and that it claims nothing that was not measured."""
+"""Files that real runs leave in their folders, however they end: they state nothing that was not measured."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def left(run: Path, code: int) -> dict[str, Any]:
 
 
 def run_case(run: Path) -> str:
-    """How the case of the run itself ended in its JUnit file."""
+    """Return the result of the run's own case in its JUnit file."""
     cases = ET.parse(run / "junit.xml").getroot().iter("testcase")  # noqa: S314 - made right here
     own = next(case for case in cases if case.get("name") == RUN_CASE)
     return next((each.tag for each in own if each.tag != "system-out"), "passed")
@@ -130,7 +130,7 @@ def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(good_run: En
 
 
 def reported(folder: Path, store: Path, *flags: str) -> tuple[str, dict[str, Any]]:
-    """What a report of a store prints, and its summary."""
+    """Return the output of a report of a store, and its summary."""
     done = carried_out("report", "--store", str(store), *flags, "--json", "reported.json", cwd=folder)
     summary = json.loads((folder / "reported.json").read_text())
     jsonschema.validate(summary, schema())

@@ -1,4 +1,4 @@
-"""What an endpoint writes acts on no terminal, log, page or store: it is shown as it is, written out and bounded."""
+"""Text of an endpoint acts on no terminal, log, page or store: it is shown escaped and bounded."""
 
 import base64
 import http

@@ -85,15 +85,15 @@ class LateEndpoint(HostedEndpoint):
         yield  # pyright: ignore[reportUnreachable] - makes it an asynchronous generator
 
     def started(self, number: int) -> list[dict[str, Any]]:
-        """What is sent when the endpoint hears a question begin."""
+        """Return the events sent when the endpoint hears a question begin."""
         return []
 
     def reply(self, number: int) -> list[dict[str, Any]]:
-        """What is sent when a question is over."""
+        """Return the events sent when a question is over."""
         raise NotImplementedError
 
     def transcript(self, number: int) -> list[dict[str, Any]]:
-        """What is sent of it late."""
+        """Return the events that are sent late."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What this machine has no more of, ports and open files, is never blamed on the service: real kernels' limits."""
+"""Exhaustion of this machine's ports and open files is never blamed on the service: real kernels' limits."""
 
 import json
 import os

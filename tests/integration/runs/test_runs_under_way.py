@@ -41,7 +41,7 @@ def _wait_for_a_turn(run: subprocess.Popen[str], store: Path) -> None:
 
 
 def _left(folder: Path) -> list[str]:
-    """What a folder of runs holds."""
+    """Return the content of a folder of runs."""
     return [each.name for each in folder.iterdir()]
 
 

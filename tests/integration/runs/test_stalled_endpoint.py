@@ -39,7 +39,7 @@ OURS_NS = 1_000 * MS
 
 
 def _late_of_itself_ns(turn: Turn) -> int:
-    """How late a frame of a turn was offered beyond what pauses of the machine explain."""
+    """Return how late a frame of a turn was offered beyond what pauses of the machine explain."""
     return (turn.frame_lateness_worst_ns or 0) - 2 * (turn.loop_lag_worst_ns or 0)
 
 

@@ -34,7 +34,7 @@ TICKS_S = 0.05  # some ticks of the loop
 
 @dataclass(frozen=True)
 class Provoked:
-    """What became of the calls of a run in which something was provoked, and what the machine did besides."""
+    """The calls of a run with a provoked disturbance, and the pauses of the machine itself."""
 
     calls: Calls
     windows: list[Window]

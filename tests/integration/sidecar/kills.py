@@ -50,7 +50,7 @@ class Sent:
 
     @property
     def key(self) -> Key:
-        """By what it is known."""
+        """The key of a part."""
         return self.span.trace_id.hex(), self.span.span_id.hex()
 
     @property
@@ -64,7 +64,7 @@ Part = tuple[Sent, ...]
 
 @dataclass
 class Ledger:
-    """What was sent and what was acknowledged, over all lives of the sidecar; its lock is that of all senders."""
+    """Record of what was sent and acknowledged, over all lives of the sidecar; its lock is that of all senders."""
 
     rng: random.Random
     waiting: list[Part] = field(default_factory=list[Part])
@@ -76,7 +76,7 @@ class Ledger:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def next_part(self, *, only_waiting: bool) -> Part | None:
-        """What to send next; None where there is nothing left to send again, if only that is wanted."""
+        """Return the next part to send; with `only_waiting`, None if nothing is left to send again."""
         with self.changed:
             if self.waiting:
                 self.sent_again += 1
@@ -212,7 +212,7 @@ def kill_again_and_again(store: Path, times: int, seed: int = 1) -> Ledger:
 
 
 def faults(store: Path, ledger: Ledger) -> list[str]:
-    """What is lost, there twice, or there without having been sent; a line each."""
+    """Return what is lost, stored twice, or stored without having been sent; a line each."""
     with running_sidecar(store) as sidecar, httpx.Client(timeout=120) as client:
         turns = Counter(_stored_turns(client, sidecar.http))
         spans = Counter(_stored_spans(client, sidecar.http, {trace for trace, _ in ledger.sent}))

@@ -73,7 +73,7 @@ def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: 
                 await asyncio.sleep(int(answer.headers["retry-after"]))
 
     async def watch(client: httpx.AsyncClient) -> None:
-        """How long the machine itself keeps a request waiting, here and there: this one waits for no store."""
+        """Record how long the machine itself delays a request now and then: this one waits for no store."""
         while True:
             asked_s = time.monotonic()
             assert (await client.get("/healthz")).status_code == 200

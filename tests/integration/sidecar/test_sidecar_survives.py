@@ -1,4 +1,4 @@
-"""What the sidecar acknowledged is in the store after kill -9, each turn once."""
+"""Turns that the sidecar acknowledged are in the store after kill -9, each once."""
 
 import threading
 from pathlib import Path

@@ -173,7 +173,7 @@ def test_without_a_client_certificate_there_is_nothing_but_health(tmp_path: Path
 
 
 def _hello() -> bytes:
-    """What a client of TLS sends first."""
+    """Return the first message of a TLS client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

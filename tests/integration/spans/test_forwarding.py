@@ -1,4 +1,4 @@
-"""What a sidecar acknowledges goes on to its destinations, as its configuration says."""
+"""Forwarding of acknowledged requests to the destinations of a sidecar's configuration."""
 
 from collections.abc import Iterator
 from contextlib import closing

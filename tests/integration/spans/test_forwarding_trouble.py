@@ -1,4 +1,4 @@
-"""What goes wrong with a destination is counted, named, and delays neither ingestion nor another destination.
+"""Faults of a destination are counted, named, and delay neither ingestion nor another destination.
 
 Forwarding itself is tried here, in this process, with real HTTP receivers; its place in a sidecar in `test_forwarding`.
 """

@@ -31,7 +31,7 @@ def test_a_conversation_over_a_declared_wire_is_measured_as_over_the_wire_it_des
 
 
 def shown(url: str, spec: Path) -> tuple[ExitCode, str]:
-    """What trying an endpoint shows, and its exit code."""
+    """Return the output of trying an endpoint, and its exit code."""
     output = io.StringIO()
     code = carry_out(TrialRequest(url, spec), Console(file=output, soft_wrap=True))
     return code, output.getvalue()

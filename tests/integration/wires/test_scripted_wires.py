@@ -1,4 +1,4 @@
-"""What our engine measures over each wire whose script can be served, beside the server's own stamps."""
+"""Measurements of our engine over each wire whose script can be served, compared with the server's own stamps."""
 
 import sys
 from pathlib import Path

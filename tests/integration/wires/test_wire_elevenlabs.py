@@ -51,7 +51,7 @@ class Agent:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
     def got(self) -> list[dict[str, Any]]:
-        """What it got, in order: requests to connect, messages, and the first loud frame of each question."""
+        """The received items in order: requests to connect, messages, and the first loud frame of each question."""
         return [line["got"] for line in self.lines() if "got" in line]
 
     def callers(self, **settings: Any) -> Callers:

@@ -117,7 +117,7 @@ def test_an_agent_whose_language_model_fails(tmp_path: Path) -> None:
 
 
 def test_a_livekit_server_that_cannot_be_reached() -> None:
-    """As far as a room goes here: LiveKit's own SDK in its process, and nothing that listens."""
+    """LiveKit's own SDK runs in its process, and nothing listens."""
     run = Callers(
         f"ws://127.0.0.1:{processes.free_port()}",
         1,

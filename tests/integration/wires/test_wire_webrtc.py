@@ -158,7 +158,7 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
 
 
 def errors_of_a_call(folder: Path) -> dict[str, list[int]]:
-    """How late each stage was seen, in each of the turns of a call."""
+    """Return how late each stage was observed, in each turn of a call."""
     asked = 5
     with server(folder) as (url, log):
         run = callers(f"{url}/ok/api/offer", turns_per_call=asked)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 @dataclass
 class Answer:
-    """What the webhook answers: bytes as they go on the wire, after the head where there is one."""
+    """The webhook's answer: bytes as they go on the wire, after the head if there is one."""
 
     body: bytes = b""
     status: int = 200

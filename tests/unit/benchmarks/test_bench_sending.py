@@ -1,4 +1,4 @@
-"""What the benchmark of stores sends is the mix of our own callers, new each time, and taken as it is."""
+"""Requests of the benchmark of stores: the mix of our own callers, new each time, and accepted unchanged."""
 
 import time
 

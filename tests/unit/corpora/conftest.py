@@ -109,7 +109,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended, and what it printed."""
+    """The exit and the output of a command."""
 
     code: int
     out: str

@@ -20,7 +20,7 @@ def opened(page: str, **link: str) -> AppTest:
 
 
 def html_of(app: AppTest) -> str:
-    """What the page shows, as HTML."""
+    """Return the page as HTML."""
     return " ".join(element.proto.body for element in app.get("html"))
 
 
@@ -30,12 +30,12 @@ def plain(html: str) -> str:
 
 
 def text_of(app: AppTest) -> str:
-    """What the page shows, as text on one line."""
+    """Return the page as text on one line."""
     return plain(html_of(app))
 
 
 def pictures(app: AppTest) -> list[str]:
-    """What the pictures of a page say that they show."""
+    """Return the descriptions of a page's pictures."""
     return [element.proto.alt for element in app.get("vega_lite_chart")]
 
 

@@ -67,8 +67,8 @@ margin = 0.04
 
 @dataclass(frozen=True)
 class Rollout:
-    """How a rollout goes: the candidate is later by `slower_ms`, turns come one a second from `begins` on, and one of
-    `invalid_each` is invalid."""
+    """The course of a rollout: the candidate is later by `slower_ms`, turns come one a second from `begins` on, and one
+    of `invalid_each` is invalid."""
 
     slower_ms: float = 0.0
     turns: int = 6400

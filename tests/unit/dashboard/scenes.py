@@ -18,7 +18,7 @@ S = 1_000_000_000
 
 @dataclass(frozen=True)
 class Scene:
-    """What to fill a store with. Turns end at `newest_unix_ns`, evenly spread before it."""
+    """Content for a store. Turns end at `newest_unix_ns`, evenly spread before it."""
 
     turns: int
     newest_unix_ns: int
@@ -188,7 +188,7 @@ def call_span(turn: Turn) -> list[SpanRow]:
 
 
 def run_span(scene: Scene, phase: str) -> SpanRow:
-    """What the generator declares of its run at the start, and again at the end."""
+    """Make the generator's declaration of its run, sent at the start and at the end."""
     first = scene.newest_unix_ns - (scene.turns + 1) * scene.spacing_ns
     return SpanRow(
         trace_id=f"{scene.mark:08x}" * 4,

@@ -1,4 +1,4 @@
-"""How the server is started: where it listens, what it refuses, by which names it answers."""
+"""Start of the server: where it listens, what it refuses, to which host names it answers."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What a viewer chose, on every page, and its one form in a link."""
+"""A viewer's selection, on every page, and its one form in a link."""
 
 from dataclasses import fields, replace
 from typing import Any, get_args

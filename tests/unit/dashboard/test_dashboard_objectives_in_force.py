@@ -79,7 +79,7 @@ def shown(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def in_force() -> ObjectivesInForce:
-    """Of a store that no run folder is around."""
+    """Return the objectives in force of a store outside a run folder."""
     return objectives_in_force("store")
 
 
@@ -232,7 +232,7 @@ def test_the_list_of_runs_judges_a_folder_that_it_knows_by_the_changed_objective
 def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As its command and `voiceprobe report` judge it."""
+    """Its command and `voiceprobe report` judge it by the same objectives."""
     root = tmp_path / "runs"
     for number, (name, content) in enumerate((("strict", MISSED), ("lax", MET))):
         began_unix_ns = START_UNIX_NS + number * HOUR_NS

@@ -1,4 +1,4 @@
-"""What all pages have in common, by Streamlit's own test runner: what they say without turns, links, and refreshes."""
+"""Common behavior of all pages, by Streamlit's own test runner: stores without turns, links, and refreshes."""
 
 import re
 import time
@@ -32,7 +32,7 @@ KNOWN_OF_WHY = "voiceprobe report says what is known"
 
 
 def shown(**query: str) -> str:
-    """What the whole dashboard shows at a link, as text."""
+    """Return the whole dashboard at a link, as text."""
     app = AppTest.from_file(str(APP), default_timeout=BOUND_S)
     for name, value in query.items():
         app.query_params[name] = value

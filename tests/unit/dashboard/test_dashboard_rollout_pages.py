@@ -283,7 +283,7 @@ def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> No
 
 @pytest.mark.slow
 def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
-    """It allows 5 %, where without a plan 1 % is the most: 2 % of these turns are invalid."""
+    """The plan allows 5 %, the default is 1 %: 2 % of these turns are invalid."""
     of = Rollout(slower_ms=180, turns=2400, looks=4, invalid_each=50)
     fill_rollout(store, of, time.time_ns(), PLAN + "[completeness]\ninvalid_turns = 0.05\n")
     says(shown("cohorts"), "✕ roll back", "at most 5 % may be", no=("nothing is claimed",))
@@ -293,7 +293,7 @@ def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lost_process_does_not_contradict_the_verdict_of_a_plan(store: Path) -> None:
-    """What callers asked for says nothing of a comparison of two cohorts that both had fewer calls."""
+    """Fewer calls than requested do not affect a comparison if both cohorts had fewer."""
     now = time.time_ns()
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), now)
     lost = replace(run_span("run-1", now - 2400 * S, "start"), attributes=_of_process("run-1", "start"))

@@ -1,4 +1,4 @@
-"""Which store the pages ask, and how its answer is judged."""
+"""Choice of the store that the pages query, and judgment of its answer."""
 
 from pathlib import Path
 

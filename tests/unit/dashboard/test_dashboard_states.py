@@ -1,4 +1,4 @@
-"""What pages say of stores in states that few look at: damaged, limited, of a service, without caches or health."""
+"""Pages on stores in rare states: damaged, limited, of a service, without caches or health."""
 
 import json
 import re

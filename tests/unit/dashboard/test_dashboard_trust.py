@@ -1,4 +1,4 @@
-"""How far the figures of a list of runs, and of the page of objectives, can be trusted; and what that page narrows."""
+"""Trust in the figures of a list of runs, and of the page of objectives; and the filters of that page."""
 
 import re
 import time
@@ -246,7 +246,7 @@ def test_the_details_of_what_a_service_reports_claim_no_caller(tmp_path: Path) -
 
 @pytest.fixture
 def two_runs(store: Path) -> Path:
-    """Of run-a 40 turns of cohort A, of which 10 under babble, and of run-b 30 turns of cohort B."""
+    """Store 40 turns of cohort A, of which 10 under babble, as run-a, and 30 turns of cohort B as run-b."""
     now = time.time_ns()
     written(store, "run-a", 40, at=now - HOUR, cohort="A", length_class="short", route="cloud", noise_profile="clean")
     with StoreWriter(store) as writer:

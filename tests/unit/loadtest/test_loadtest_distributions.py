@@ -108,7 +108,7 @@ def split(share: float, control_share: float | None = None) -> Split:
 
 
 def assigned(found: dict[str, Any], callers: int = 2000) -> list[str | None]:
-    """Who gets what, by the evaluator that flagd's provider uses."""
+    """Return each caller's variant, by the evaluator that flagd's provider uses."""
     core = FlagdCore()
     core.set_flags(encode_flags({**found, "flags": {"voice": found["flags"]["voice"]}}).decode())
     return [

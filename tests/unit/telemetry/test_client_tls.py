@@ -1,4 +1,4 @@
-"""What the environment says of TLS to a sidecar, used by everything of ours that sends to one or reads from it."""
+"""TLS settings from the environment, for every client of a sidecar."""
 
 import ssl
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""What people write today: a Locust user with websocket-client, a greenlet a caller, JSON and base64 for every frame,
-and a sleep of the frame's length after each one.
+"""The load test that people write today: a Locust user with websocket-client, a greenlet a caller, JSON and base64 for
+every frame, and a sleep of the frame's length after each one.
 
 The schedule that it is held against is the one it means to keep: its first frame, and 20 ms more for each later one.
 """

@@ -1,4 +1,4 @@
-"""What every sender written in Python shares with the one in C: its command line, its window, and what it says at the
+"""Common parts of every sender in Python and the one in C: command line, measuring window, and the output at the
 end."""
 
 import argparse
@@ -55,7 +55,7 @@ class Window:
         self._opened: tuple[int, int, int] | None = None
 
     def connecting(self, connected: Callable[[], int]) -> None:
-        """From now on callers are being connected. A process too busy for that ends, and says how far it came."""
+        """Begin connecting callers. A process that is too busy for that exits and reports how many it connected."""
 
         def give_up(number: int, place: object) -> None:
             del number, place
@@ -68,7 +68,7 @@ class Window:
         signal.setitimer(signal.ITIMER_REAL, CONNECT_S)
 
     def begin(self) -> None:
-        """From now on warm up, measure, say what it cost, and end the process."""
+        """Warm up, measure, report the cost, and exit."""
         signal.signal(signal.SIGALRM, self._next)
         signal.setitimer(signal.ITIMER_REAL, self._given.warm_up_ms / 1e3)
 

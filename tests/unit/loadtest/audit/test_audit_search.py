@@ -1,4 +1,4 @@
-"""What must not be anywhere is found in whatever form it is; and nothing is found where it is not."""
+"""Search for personal data: found in every form, and no false matches."""
 
 import base64
 import gzip

@@ -28,7 +28,7 @@ _POINTS = {
 
 
 def truth(number: int, *, unsure: Sequence[str] = (), behavior: str = "plain", **changes: Any) -> dict[str, Any]:
-    """What the endpoint knows of a turn that ends its speech at second `number`."""
+    """Make the endpoint's record of a turn that ends its speech at second `number`."""
     end = number * 1000 * MS
     return {
         "kind": "turn",

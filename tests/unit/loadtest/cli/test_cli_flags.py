@@ -18,7 +18,7 @@ from telemetry.model.durations import Duration
 def parsed(
     *arguments: str, scopes: tuple[Scope, ...] = ("speech", "callers", "run"), target: str = "ws://h"
 ) -> SwarmSettings:
-    """What a command with these flags makes of a command line."""
+    """Parse a command line with these flags."""
     app, seen = typer.Typer(), list[SwarmSettings]()
 
     @app.command()

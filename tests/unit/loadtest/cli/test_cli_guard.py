@@ -1,4 +1,4 @@
-"""How commands end: by a code, and by a sentence where somebody or something ended them."""
+"""Ends of commands: by exit code, and with a sentence if someone or something ended them."""
 
 import pytest
 import typer

@@ -1,4 +1,4 @@
-"""What `voiceprobe run` says and settles before its first call; no run is needed to see it."""
+"""Output and checks of `voiceprobe run` before its first call, without a run."""
 
 from functools import partial
 from pathlib import Path

@@ -92,7 +92,7 @@ def stop_ms(exchange: Exchange) -> float | None:
 
 
 def end_of(exchange: Exchange) -> tuple[str, float | None, str | None]:
-    """How the reply ended that a turn interrupted, when it was stopped, ms, and the reason for none."""
+    """Return the end of the reply that a turn interrupted, when it was stopped, ms, and the reason for none."""
     fields = behavior(exchange).keywords
     return fields["barge_in_end"], stop_ms(exchange), fields["barge_in_reason"]
 

@@ -1,4 +1,4 @@
-"""What the lateness of frames can have changed: drift, and how long it held the service up."""
+"""Effects of late frames: drift, and how long they held the service up."""
 
 import pytest
 

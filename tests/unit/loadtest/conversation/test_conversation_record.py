@@ -371,7 +371,7 @@ def test_a_text_without_a_boundary_is_one_sentence_once_it_is_over(
 
 
 def test_a_request_within_a_call_that_this_machine_prevented_makes_the_turn_invalid() -> None:
-    """As of a stage service, to which a connection is opened when there is something to ask."""
+    """A stage service is such a case: its connection is opened with the request."""
     ended = exchange()
     sentence = "this process has used up all files it may open; raise the limit"
     ended.outcome, ended.reason = "error", sentence

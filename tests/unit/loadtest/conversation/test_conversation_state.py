@@ -45,7 +45,8 @@ def reached(table: Table, start: Hashable) -> set[Hashable]:
 
 
 def faults(table: Table, states: Iterable[Enum], inputs: Iterable[Enum], start: Enum, end: Enum) -> list[str]:
-    """What is wrong with a table: states that are not there, not reached, or without a way to the end; idle inputs."""
+    """Return the faults of a table: states that are missing, not reached, or without a path to the end; unused
+    inputs."""
     found = [f"{state.name} has no row" for state in states if state not in table]
     if found:
         return found

@@ -1,4 +1,4 @@
-"""How long data waited until the program saw it, by what each kind of transport can say of it."""
+"""Delay of data until the program read it, as far as each kind of transport shows it."""
 
 from types import SimpleNamespace
 from typing import Any

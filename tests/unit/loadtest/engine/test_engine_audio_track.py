@@ -1,4 +1,4 @@
-"""What a call learns of the frames that have been sent, in the order in which they went."""
+"""Reports to a call about its sent frames, in the order of sending."""
 
 from types import SimpleNamespace
 from typing import Any

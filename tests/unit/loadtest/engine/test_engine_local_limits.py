@@ -1,4 +1,4 @@
-"""What this machine has no more of is told apart from what an endpoint or the network did, and says what to do."""
+"""Exhausted local resources are distinguished from faults of an endpoint or the network, with advice."""
 
 import errno
 import json
@@ -119,7 +119,7 @@ def datagrams_fail(monkeypatch: pytest.MonkeyPatch, code: int) -> Iterator[None]
 
 @pytest.mark.parametrize("code", [errno.EADDRNOTAVAIL, errno.ENETUNREACH])
 def test_a_machine_without_an_address_of_the_family_lacks_no_port(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """As connecting to ::1 where IPv6 is switched off."""
+    """Connecting to ::1 with IPv6 switched off is such a case."""
     with datagrams_fail(monkeypatch, code):
         assert no_address("::1") is None
     with datagrams_fail(monkeypatch, errno.EAGAIN):  # it lacks ports of both kinds

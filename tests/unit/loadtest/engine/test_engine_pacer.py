@@ -329,7 +329,7 @@ def opened(environment: dict[str, str | None], code: str = "") -> subprocess.Pop
 
 
 def answer(process: subprocess.Popen[str]) -> str:
-    """What it printed."""
+    """Return the output of the process."""
     return process.communicate(timeout=5 * ENOUGH_S)[0].strip()
 
 

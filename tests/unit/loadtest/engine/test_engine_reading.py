@@ -1,4 +1,4 @@
-"""How much is read of one connection before others have their turn."""
+"""Limit on what is read from one connection before others have their turn."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which first bytes show that only one side speaks TLS."""
+"""First bytes that show that only one side speaks TLS."""
 
 import pytest
 

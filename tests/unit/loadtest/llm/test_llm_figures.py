@@ -23,7 +23,7 @@ from telemetry.model.errors import ConfigError
 
 
 def chance_below(count: int, n: int, fraction: float) -> float:
-    """That fewer than `count` of n values lie below a quantile."""
+    """Return the chance that fewer than `count` of n values lie below a quantile."""
     return sum(comb(n, k) * fraction**k * (1 - fraction) ** (n - k) for k in range(count))
 
 

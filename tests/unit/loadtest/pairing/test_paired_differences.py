@@ -202,7 +202,7 @@ def turn(**known: Any) -> dict[str, Any]:
 
 
 def compared(*turns: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is said of both variants of a comparison of these turns."""
+    """Return the differences of both variants in a comparison of these turns."""
     variants = (Variant("a", "ws://h/a"), Variant("b", "ws://h/b"))
     request = PairRequest(cast("Any", None), variants, Path("store"), "voice_to_voice", 0.5, 20.0, 100)
     pairs = [PairOfTurns(f"u{number}", both) for number, both in enumerate(turns)]

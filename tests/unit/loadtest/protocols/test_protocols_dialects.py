@@ -1,4 +1,4 @@
-"""What each dialect of OpenAI Realtime opens, asks for and understands; tools answered by results from the settings.
+"""Dialects of OpenAI Realtime: opening, requests and events; tools answered by results from the settings.
 
 Run as a program, it writes the messages for tests/integration/recorders/record_xai.py.
 """

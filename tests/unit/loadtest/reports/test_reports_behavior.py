@@ -1,4 +1,4 @@
-"""How callers behaved, in the summary's words and in its JSON object."""
+"""The behavior of callers in the summary's text and JSON."""
 
 from typing import Any
 

@@ -86,7 +86,7 @@ def made(
 
 
 class _Reading(HTMLParser):
-    """What a browser would make of the page: its elements in balance, their attributes, and its text."""
+    """The page as a browser parses it: its balanced elements, their attributes, and its text."""
 
     def __init__(self) -> None:
         super().__init__()

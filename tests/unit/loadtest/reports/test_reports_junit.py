@@ -47,7 +47,7 @@ def parsed(report: RunReport) -> ET.Element:
 
 
 def cases(report: RunReport) -> dict[str, tuple[str, str]]:
-    """Of each case how it ended, and the sentence."""
+    """Return the result of each case, and its sentence."""
     found: dict[str, tuple[str, str]] = {}
     for case in parsed(report).iter("testcase"):
         ended = [child for child in case if child.tag != "system-out"]

@@ -1,4 +1,4 @@
-"""What a calibration says of the processes that a load wants."""
+"""Advice from a calibration on the number of processes for a load."""
 
 from typing import Any
 

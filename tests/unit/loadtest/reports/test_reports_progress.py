@@ -1,4 +1,4 @@
-"""What a person sees of a run while it lasts, in place at 80 and 120 columns and as lines of a log."""
+"""Progress of a run on a terminal of 80 and 120 columns and as lines of a log."""
 
 import io
 import re

@@ -62,7 +62,7 @@ def test_the_page_asks_for_nothing_and_has_no_script() -> None:
 
 
 def _drawn(found: RolloutReport) -> list[float]:
-    """How far up the corners of the primary's first band lie, as shares of the picture's height."""
+    """Return the heights of the corners of the primary's first band, as shares of the picture's height."""
     primary = rollout_as_html(found).split("<h3>")[1]
     (height,) = re.findall(r'class="background" d="M0,0h\d+v(\d+)', primary)[:1]
     (band,) = re.findall(r'<g class="mark-area[^>]*><path d="M([^"]+)Z"', primary)[:1]

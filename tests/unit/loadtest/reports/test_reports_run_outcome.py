@@ -168,7 +168,7 @@ def test_the_exit_code_and_its_reason(run, summary, verdicts, code, output) -> N
 
 
 def verdict_sentence(summary: Summary, verdicts: list[Verdict]) -> str:
-    """What pages, the list of runs and reports say of the run."""
+    """Return the sentence of pages, the list of runs and reports on the run."""
     objectives = [Objective(each.name, "metric", each.target, "voice_to_voice", 800e6) for each in verdicts]
     return run_verdict(objectives, verdicts, kept=calls_kept(summary, verdicts)).sentence
 

@@ -1,4 +1,4 @@
-"""Which tail of a metric is bad, and what may be claimed of an objective."""
+"""The bad tail of a metric, and what may be claimed about an objective."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a person reads at the end of a run and while it lasts: by content, at 80 and 120 columns, without color."""
+"""Terminal output at the end of a run and during it: by content, at 80 and 120 columns, without color."""
 
 import io
 import re

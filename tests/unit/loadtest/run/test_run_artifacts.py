@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and how a report finds a run again: files written together, and the same again."""
+"""Files in a run's folder, and a report's access to them: files written together, and the same again."""
 
 import json
 import os

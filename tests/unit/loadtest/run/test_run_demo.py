@@ -1,4 +1,4 @@
-"""Who of the demo yields the processor while callers speak, and until when; no process is started to see it."""
+"""Priorities of the demo's processes while callers speak; no process is started."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which corpus the demo uses, and what it says of it; nothing is downloaded."""
+"""The demo's choice of a corpus, and its sentence on it; nothing is downloaded."""
 
 import io
 import subprocess

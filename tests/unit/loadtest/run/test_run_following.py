@@ -1,4 +1,4 @@
-"""How the command follows its swarm: what it asks of the store while it does, and when it sees the end."""
+"""Following a swarm: the command's questions to the store meanwhile, and its detection of the end."""
 
 import io
 import re

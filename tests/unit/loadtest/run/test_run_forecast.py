@@ -1,4 +1,4 @@
-"""What a run is expected to yield, against sums worked out by hand and callers acted out one by one."""
+"""Forecast of a run's turns, against sums by hand and callers simulated one by one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ SPEECH_S = 3.0
 
 
 def _acted_out(users: int, run_time_s: float, turns: int) -> int:
-    """How many turns end when each caller calls again and again, second by second."""
+    """Count the turns when each caller calls again and again, second by second."""
     ended = 0
     for _ in range(users):
         now_s, in_call = CONNECT_S, 0

@@ -1,4 +1,4 @@
-"""How a run waits until its store holds what the sidecar has acknowledged, and what the service reports."""
+"""Waiting of a run until its store holds what the sidecar has acknowledged, and what the service reports."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run leaves whose target could not be reached before the first call, and what other commands say of it."""
+"""Files of a run whose target could not be reached before the first call, and other commands' output for it."""
 
 import json
 from pathlib import Path

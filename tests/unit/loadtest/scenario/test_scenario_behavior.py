@@ -1,4 +1,4 @@
-"""How callers behave: what people write, what the planner draws from it, and the scripts that are replayed."""
+"""The behavior of callers: its settings, what the planner draws from them, and the scripts that are replayed."""
 
 import random
 from dataclasses import replace

@@ -57,7 +57,7 @@ def test_callers_who_all_come_at_once_make_no_ramp() -> None:
 
 
 class _Locust:
-    """What Locust does once a second: it asks, and obeys."""
+    """Locust's loop: once a second it asks the shape, and obeys."""
 
     def __init__(self, phases: tuple[Phase, ...] = PHASES) -> None:
         self.load_profile = LoadProfile(phases)

@@ -1,4 +1,5 @@
-"""What only one protocol knows: read from flags and the scenario file, checked by the protocol, with all faults."""
+"""Settings that only one protocol knows: read from flags and the scenario file, checked by the protocol, with all
+faults."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a run ends whose workers are gone: for what they said, else as one that the generator limited."""
+"""End of a run whose workers are gone: by their reported reason, else as one that the generator limited."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -20,7 +20,7 @@ AT_ONCE = 1_000_000  # users a second: no test waits
 
 @dataclass
 class Node:
-    """What a dispatcher asks of a worker."""
+    """The attributes of a worker that a dispatcher reads."""
 
     id: str
 
@@ -48,7 +48,7 @@ def dispatcher(workers: int, *classes: type[User], kind: type[UsersDispatcher] =
 
 
 def steps(dispatch: UsersDispatcher, users: int) -> list[UsersOnWorkers]:
-    """What the master asks of workers on the way to so many users."""
+    """Return the steps that the master requests of workers on the way to so many users."""
     dispatch.new_dispatch(users, AT_ONCE)
     return list(dispatch)
 

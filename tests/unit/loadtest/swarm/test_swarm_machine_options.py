@@ -1,4 +1,4 @@
-"""What a worker was given itself wins over the master's, also over an empty option of the master's."""
+"""A worker's own options take precedence over the master's, also over an empty option of the master's."""
 
 from argparse import Namespace
 from typing import Any
@@ -14,7 +14,7 @@ EMPTY = dict.fromkeys(NAMES, "")
 
 
 def settings_of_worker(master: dict[str, Any], worker: dict[str, Any]) -> SwarmSettings:
-    """What holds in a worker after Locust has copied the master's options over its own."""
+    """Return a worker's settings after Locust has copied the master's options over its own."""
     sent, own = Namespace(**EMPTY | master, turns=3), Namespace(**EMPTY | worker, turns=1)
     sent.voice_settings = encode_settings(settings_from(vars(sent)))
     hold_back(sent)

@@ -1,4 +1,4 @@
-"""What is said is decided by the seed alone."""
+"""Planned utterances are decided by the seed alone."""
 
 from collections import Counter
 

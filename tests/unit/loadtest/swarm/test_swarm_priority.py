@@ -1,4 +1,4 @@
-"""What a process asks of the scheduler, it gets from the real one, or it is told that there is no such thing."""
+"""Scheduling requests of a process: granted by the real scheduler, or reported as not supported."""
 
 import os
 import subprocess

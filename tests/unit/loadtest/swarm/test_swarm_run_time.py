@@ -31,7 +31,7 @@ class Worker(WorkerRunner):
 
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Any]]:
-    """What is to be called, and after how long."""
+    """Collect the scheduled functions, and their delays."""
     found: list[tuple[float, Any]] = []
     monkeypatch.setattr(coordinator, "gevent", SimpleNamespace(spawn_later=lambda *given: found.append(given)))
     return found

@@ -1,4 +1,4 @@
-"""What Locust's own statistics show of turns: voice to voice is its response time, all else stands beside it."""
+"""Locust's own statistics of turns: voice to voice is the response time, the rest are separate rows."""
 
 from typing import Any
 

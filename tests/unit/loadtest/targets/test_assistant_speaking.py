@@ -179,7 +179,7 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 @pytest.fixture
 def yields(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each sleep of the clock was asked to be."""
+    """Collect the requested length of each sleep of the clock."""
     asked: list[float] = []
     sleep = asyncio.sleep
 

@@ -63,7 +63,8 @@ class VirtualClock(Clock):
 def served(
     clock: VirtualClock, llm: Any = None, *, tts: Any = None, cache: Any = None, **settings: Any
 ) -> ServedVariant:
-    """What serves a call: the engines given, scripted ones for the others, and no delays but those in the settings."""
+    """Return what serves a call: the given engines, scripted ones for the others, and only the delays of the
+    settings."""
     delays = dict.fromkeys(("asr_delay", "llm_ttft", "llm_gap", "tts_delay", "tts_leading_silence"), "none")
     own = {name: None for name in delays if tts is not None and name.startswith("tts_")}
     engine = {"tts": "espeak"} if tts is not None else {}

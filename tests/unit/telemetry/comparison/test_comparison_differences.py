@@ -56,7 +56,7 @@ def same_audio(rng: np.random.Generator, turns: int, utterances: int = 60) -> tu
 
 
 def covered(make: Callable[[int], FigureDifference], times: int = 300) -> float:
-    """How often the interval holds the true difference."""
+    """Return how often the interval holds the true difference."""
     found = [make(seed) for seed in range(times)]
     known = [(each.lower, each.upper) for each in found if each.lower is not None and each.upper is not None]
     assert len(known) > 0.9 * times
@@ -242,7 +242,7 @@ def of_p_values(*p_values: float | None, lower: float = 1.0, is_claimed: bool = 
 
 
 def test_figures_are_marked_by_holms_procedure_over_those_that_have_a_p_value() -> None:
-    """Of three, the smallest is held to 5 % / 3, the next to 5 % / 2, the last to 5 %."""
+    """The smallest of three is held to 5 % / 3, the next to 5 % / 2, the last to 5 %."""
 
     def shown(*p_values: float | None) -> list[bool]:
         return [each.is_shown for each in marked(of_p_values(*p_values))]

@@ -176,7 +176,7 @@ def test_of_many_cohorts_only_those_that_miss_are_named() -> None:
 
 
 def test_a_cohort_that_neither_misses_nor_holds_leaves_the_others_unnamed() -> None:
-    """With a third cohort right at the limit, nobody can say that the first alone is to blame."""
+    """A third cohort right at the limit leaves open whether the first alone is the cause."""
     turns = made(Plan(turns=3600, cohorts=("bad", "good", "open"), stage="llm", by_ms=700, of="bad"))
     is_open = turns.cohorts == turns.labels.index("open")
     turns.is_bad[np.flatnonzero(is_open)[::20]] = True  # 5 %, as much as the objective permits
@@ -265,7 +265,7 @@ def test_identical_cohorts_are_seldom_blamed(share: float) -> None:
 
 @pytest.mark.slow
 def test_a_service_that_does_not_change_seldom_gets_a_beginning() -> None:
-    """Of 1,000 runs in which one call in twelve is bad throughout, fewer than 1 % are said to have begun to miss."""
+    """Fewer than 1 % of 1,000 runs in which one call in twelve is bad throughout are reported to have begun to miss."""
     begun = sum(
         find_cause(made(Plan(turns=800, bad_calls=0.08), seed)).since_unix_ns is not None for seed in range(1000)
     )

@@ -108,7 +108,8 @@ def test_the_share_of_bad_turns(target: float, factor: str, ratio: float) -> Non
 
 
 def _chance_of_more(turns: int, permitted: int, probability: float) -> float:
-    """Of more than `permitted` bad turns of `turns`, by the sum of the binomial distribution's terms."""
+    """Return the chance of more than `permitted` bad turns of `turns`, by the sum of the binomial distribution's
+    terms."""
 
     def term(bad: int) -> float:
         ways = math.lgamma(turns + 1) - math.lgamma(bad + 1) - math.lgamma(turns - bad + 1)

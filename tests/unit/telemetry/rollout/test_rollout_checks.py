@@ -113,7 +113,7 @@ def test_what_is_reported_by_too_few_holds_nothing_up_either() -> None:
 
 @pytest.mark.parametrize("of_candidate", [0.0, 0.3])
 def test_a_control_that_no_cache_answers_cannot_be_undercut(of_candidate: float) -> None:
-    """As of a service that says of every turn that no cache answered it, because it has none."""
+    """A service without a cache reports for every turn that no cache answered it."""
     found = look(hits(CANDIDATE, of_candidate), hits(CONTROL, 0.0))
     assert found.verdict == "promote"
     assert found.checks == look(CANDIDATE, CONTROL, OWN).checks
@@ -420,7 +420,7 @@ def test_a_loss_is_stated_in_two_digits_and_never_as_less() -> None:
 
 
 def test_only_one_cohorts_loss_may_be_detectable() -> None:
-    """Of 120 units none on the candidate is possible by chance; none on the control is not."""
+    """None of 120 units on the candidate is possible by chance; none on the control is not."""
     found = split(6, 114, 0.05)
     assert found.detectable_loss is None
     assert found.detectable_control_loss is not None

@@ -312,7 +312,7 @@ def test_users_unknown_in_one_cohort_are_no_mismatch_where_they_could_make_up_fo
 
 
 def test_units_that_met_both_are_no_part_of_the_split() -> None:
-    """As planned: a twentieth of 10,000. The 100 that met both would be a mismatch if each cohort counted them."""
+    """The plan: a twentieth of 10,000. The 100 that met both would be a mismatch if each cohort counted them."""
     counts = UnitCounts(10_000, 100, AssignedUnits(495), AssignedUnits(9405))
     found = look(plan(share=0.05), evidence(units=counts))
     assert found.verdict == "promote"

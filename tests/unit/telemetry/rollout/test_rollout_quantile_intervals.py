@@ -119,7 +119,7 @@ def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_t
 
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_calls_of_very_unlike_length_are_worth_fewer_and_a_giant_one_shows_nothing(fraction: float) -> None:
-    """Of 60 calls the longest has a fifth of all turns, as users by Zipf's law; and one call that has nearly all."""
+    """The longest of 60 calls has a fifth of all turns, as users by Zipf's law; and one call has nearly all."""
 
     def drawn(seed: int, lengths: list[int]) -> QuantileDifference | None:
         rng = np.random.default_rng(seed)
@@ -352,7 +352,7 @@ def test_the_figures_are_the_same_to_the_last_digit_in_any_order_and_numbering(
 
 
 def drawn_crossings(error_level: float, turns: int, paths: int, seed: int) -> float:
-    """How many of sums of independent steps, looked at after each of so many turns, ever cross the boundary."""
+    """Count the sums of independent steps, checked after each of so many turns, that ever cross the boundary."""
     rng = np.random.default_rng(seed)
     limits = np.array([boundary(error_level, n) * math.sqrt(n) for n in range(1, turns + 1)])
     crossed = 0

@@ -1,4 +1,4 @@
-"""What is said of a check: its figures are written by hand, and each sentence says no more than they do."""
+"""Sentences on a check: its figures are written by hand, and each sentence says no more than they do."""
 
 from dataclasses import replace
 from typing import Any

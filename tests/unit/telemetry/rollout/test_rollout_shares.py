@@ -59,7 +59,7 @@ def test_the_shares_are_those_that_are_counted_by_hand(
 
 
 def spread(found: list[ComparedShares], name: str) -> tuple[float, float]:
-    """How far a figure is spread over cohorts that were drawn anew, and which standard error was stated."""
+    """Return the spread of a figure over newly drawn cohorts, and the stated standard error."""
     values = [getattr(each, name) for each in found]
     return float(np.std([each.value for each in values])), float(np.median([each.standard_error for each in values]))
 
@@ -151,7 +151,7 @@ def test_where_the_control_answers_too_few_turns_its_tail_is_those() -> None:
 
 
 class TestMissing:
-    """Of 1,000 turns of each cohort; the values that are there do not differ."""
+    """Missing values among 1,000 turns of each cohort; the present values do not differ."""
 
     values = np.arange(1000.0)
 

@@ -1,4 +1,4 @@
-"""What is counted of senders is bounded, in names and in their length."""
+"""Counts of senders are bounded, in names and in their length."""
 
 from collections import Counter
 

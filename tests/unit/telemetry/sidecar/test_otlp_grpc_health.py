@@ -83,7 +83,7 @@ def test_it_follows_readiness_and_ends_as_not_serving() -> None:
 
 
 def _watched(service: str, steps: list[Callable[[GrpcHealth, list[bool]], Any]]) -> tuple[list[bytes], int]:
-    """What a watching call is sent; each step follows an answer, and the last one closes."""
+    """Return the answers to a watching call; each step follows an answer, and the last one closes."""
 
     async def run() -> tuple[list[bytes], int]:
         ready = [True]

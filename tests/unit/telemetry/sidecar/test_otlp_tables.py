@@ -103,7 +103,7 @@ def _row_of(span: Span, of_resource: ResourceSpans, of_scope: ScopeSpans) -> Spa
 
 
 def _shown(rows: list[SpanRow]) -> list[str]:
-    """As the store gives them back, with their types and NaN."""
+    """Return rows as the store returns them, with their types and NaN."""
     return [repr(span_from_row(row)) for row in spans_table(rows).to_pylist()]
 
 

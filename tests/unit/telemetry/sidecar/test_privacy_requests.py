@@ -1,4 +1,4 @@
-"""Of a request nothing is left that may not be stored; one in which nothing of it is, is the same bytes."""
+"""Redaction of requests: nothing remains that may not be stored; a request without such parts keeps its bytes."""
 
 from typing import Any
 
@@ -52,12 +52,12 @@ def redacted(made: ExportTraceServiceRequest, redactor: Redactor = REDACTOR) -> 
 
 
 def kept(**values: object) -> dict[str, object]:
-    """What is left of the attributes of a span."""
+    """Return the remaining attributes of a span."""
     return kept_by(REDACTOR, **values)
 
 
 def kept_by(redactor: Redactor, **values: object) -> dict[str, object]:
-    """What this one leaves of the attributes of a span."""
+    """Return the attributes of a span that this redactor leaves."""
     found = redacted(request(**values), redactor)
     return from_protobuf(found.resource_spans[0].scope_spans[0].spans[0].attributes)
 

@@ -40,7 +40,7 @@ def observed(*batches: Sequence[Turn]) -> Exposed:
 
 @cache
 def synthetic() -> tuple[Exposed, ArrowTable]:
-    """What two runs, counted one after the other, are shown as, and the table of their turns."""
+    """Return the exposition of two runs, counted one after the other, and the table of their turns."""
     batches = [synthetic_run("run-1", 240).turns, synthetic_run("run-2", 60, seed=7).turns]
     return observed(*batches), turns_table([turn for batch in batches for turn in batch])
 

@@ -1,4 +1,4 @@
-"""What a sender can do to /metrics: names without end, numbers that are not believed, and scrapes at the wrong time."""
+"""Hostile input to /metrics: endless names, implausible numbers, and scrapes at the wrong time."""
 
 import itertools
 import threading

@@ -50,7 +50,7 @@ def _observed(turns: list[Turn], objectives: list[Objective], cut: int = 0) -> E
 
 @dataclass(frozen=True, eq=False)
 class _Shown:
-    """What /metrics says of an objective; equal to turns of which as many are good, bad and open."""
+    """The series of an objective in /metrics; equal to turns of which as many are good, bad and open."""
 
     good: float
     bad: float

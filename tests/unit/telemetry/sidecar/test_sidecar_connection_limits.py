@@ -1,4 +1,4 @@
-"""How many connections fit below the limit of descriptors."""
+"""Number of connections below the limit of descriptors."""
 
 import resource
 import subprocess

@@ -1,4 +1,4 @@
-"""What a sidecar imports before it is ready: no more than it uses, since it is waited for."""
+"""Imports of a sidecar before it is ready: no more than it uses, since runs wait for it."""
 
 import subprocess
 import sys

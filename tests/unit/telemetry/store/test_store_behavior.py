@@ -1,4 +1,4 @@
-"""How callers behaved, counted in the store; silent turns and barge-ins move no figure that is not about them."""
+"""The behavior of callers, counted in the store; silent turns and barge-ins move no figure that is not about them."""
 
 from pathlib import Path
 from typing import Any

@@ -55,7 +55,7 @@ def test_the_store_counts_cut_turns_by_the_one_rule(tmp_path: Path, metric: str 
 
 
 def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
-    """Of 20 answers that would all have been late, the ones cut before they came count as late, too."""
+    """All 20 answers would have been late: the ones cut before they came count as late, too."""
     late = [client_turn(index, voice_to_voice_ms=2_000) for index in range(20)]
     some_cut = [*late[:10], *(cut(index, 1_500) for index in range(10, 20))]
     (fast,) = [each for each in default_objectives() if each.metric == "voice_to_voice"]

@@ -1,4 +1,4 @@
-"""Who owns a store, what of it another process may do, and what a folder that is no store of this version answers."""
+"""Ownership of a store, the rights of other processes, and errors for a folder that is not a store of this version."""
 
 import json
 import os

@@ -26,7 +26,7 @@ FRACTIONS = (0.5, 0.95, 0.99)
 
 
 def exact(values: Sequence[float], fraction: float) -> float:
-    """By the definition, in whole numbers of places: between the two values around it."""
+    """Compute a quantile by definition, in whole numbers of places: between the two values around it."""
     ordered = sorted(values)
     place = (len(ordered) - 1) * fraction
     low = math.floor(place)
@@ -63,7 +63,7 @@ def test_the_interval_holds_the_exact_percentile_in_93_of_100_draws(kind: str) -
 
 
 def test_an_interval_that_took_turns_for_independent_would_not_hold_it() -> None:
-    """What the clustering by call is for: the draws of the test before can tell."""
+    """The draws of the previous test show why intervals are clustered by call."""
     generator = np.random.default_rng(36)
     values, of_call = latencies("slow calls", generator)
     truth, held = exact(values.tolist(), 0.95), 0

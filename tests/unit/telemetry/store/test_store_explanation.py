@@ -71,7 +71,7 @@ def test_the_planted_domain_comes_first(store: Path) -> None:
 
 
 def named(field: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """What VALUES has of a dimension whose values are any text of one field."""
+    """Return what VALUES has for a dimension whose values are any text of one field."""
     return {field: SLOW}, [{field: f"{field} {place}"} for place in range(3)], SLOW
 
 

@@ -1,4 +1,4 @@
-"""What other programs read of a store: the Collector's columns, every row, and nothing in half."""
+"""Exports of a store for other programs: the Collector's columns, every row, and no partial files."""
 
 import base64
 import csv

@@ -1,4 +1,4 @@
-"""How many turns are of runs that say nothing about the service."""
+"""Turns of runs that say nothing about the service."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -48,7 +48,7 @@ def measured(turn: Turn, dice: random.Random, unknown: float) -> Turn:
 
 
 def true_latency(turn: Turn, dice: random.Random, arrived: str) -> int | None:
-    """What a latency from the end of speech may truly have been: each error somewhere between none and all of it."""
+    """Draw a true latency from the end of speech: each error somewhere between none and all of it."""
     end, arrival = turn.speech_end_perf_ns, getattr(turn, f"{arrived}_perf_ns")
     if end is None or arrival is None:
         return None
@@ -98,7 +98,7 @@ def test_the_true_statistics_lie_within_what_is_stated(tmp_path: Path, seed: int
 
 
 def test_the_bounds_are_worked_out_on_paper(tmp_path: Path) -> None:
-    """Of 490, 480, 555 and of 510, 540, 605 ms: the last was held up by 40 ms."""
+    """The values are 490, 480, 555 and 510, 540, 605 ms: the last was held up by 40 ms."""
     turns = [
         stated(
             client_turn(index, voice_to_voice_ms=ms, connect_ns=4 * MS, wer_errors=1, wer_reference_words=8),

@@ -1,4 +1,4 @@
-"""What model servers reported around a run, against sums worked out by hand."""
+"""Reports of model servers around a run, against sums by hand."""
 
 from pathlib import Path
 

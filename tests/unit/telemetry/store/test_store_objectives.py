@@ -99,7 +99,7 @@ def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(tmp_path: Path
 
 
 def judged_in_sql(seen: list[Turn], objectives: list[Objective], source: Source) -> list[list[Judgment | None]]:
-    """By objective, what the store's statement says of each turn of a source."""
+    """Return by objective what the store's statement says of each turn of a source."""
     table = with_judgments(Condition("source = ?", (source,)), objectives, source)
     columns = ", ".join(column_of(place) for place in range(len(objectives)))
     with duckdb.connect() as connection:
@@ -205,7 +205,7 @@ def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
-    """As counted by hand: the turns of each call by the rule, those of a run together."""
+    """The expected intervals are counted by hand: the turns of each call by the rule, those of a run together."""
     seen = [msgspec.structs.replace(turn, run_id="run-1") for turn in mixed_turns(3)]
     calls: dict[str, list[Turn]] = {}
     for turn in seen:

@@ -195,7 +195,7 @@ def test_only_runs_with_turns_in_the_period_are_offered_the_newest_of_them_first
 
 
 def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path) -> None:
-    """Of run "holes" the numbers 3 and 4 never arrived; "silent" says that it emitted twelve turns, of which ten
+    """The numbers 3 and 4 of run "holes" never arrived; "silent" says that it emitted twelve turns, of which ten
     arrived, and since then five more, which may still be under way."""
     turns = [
         *of_run("holes", [0, 1, 2, *range(5, 10)]),

@@ -59,7 +59,7 @@ def made(seed: int) -> list[Turn]:
 
 
 def expected(turns: Sequence[Turn]) -> dict[Ids, tuple[str | None, ...]]:
-    """By the ids of a turn, the run, trace and span of its other side."""
+    """Return the run, trace and span of the other side by the ids of a turn."""
     clients = [turn for turn in turns if turn.source == "client"]
     services = sorted((turn for turn in turns if turn.source == "service"), key=lambda turn: turn.started_unix_ns)
     heard: dict[Ids, Turn | None] = {}
@@ -98,7 +98,7 @@ def held(store: Path) -> dict[Ids, tuple[int | None, ...]]:
 
 
 def digests(turns: Sequence[Turn]) -> dict[Ids, tuple[int | None, ...]]:
-    """What `held` is to give: a turn of a caller names its own call, one of a service that which a caller heard."""
+    """Return the expected `held`: a turn of a caller names its own call, one of a service that which a caller heard."""
     clients = {(turn.trace_id, turn.span_id): turn.trace_id for turn in turns if turn.source == "client"}
     return {
         ids: (
@@ -234,7 +234,7 @@ def test_moments_that_no_integer_can_say_keep_no_turn_from_being_stored(tmp_path
 
 
 def test_rows_are_changed_where_they_are_in_numbers_only() -> None:
-    """With texts, a commit may fail: "Corrupted uncompressed string segment" (DuckDB 2.0.0)."""
+    """A commit may fail with texts: "Corrupted uncompressed string segment" (DuckDB 2.0.0)."""
     sources = [file.read_text(encoding="utf-8") for file in Path(telemetry.__file__).parent.rglob("*.py")]
     assert {table for source in sources for table in re.findall(r"\bUPDATE (\w+)", source)} == {"turns", "store_state"}
     assert {WHOLE_SCHEMAS["turns"].field(name).type for name in PAIRED_COLUMNS} == {pa.int64()}

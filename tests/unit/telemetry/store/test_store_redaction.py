@@ -56,13 +56,13 @@ SHAPES = [TEXTS, [TEXTS], [1, TEXTS], {"text": TEXTS}, {"deep": {"er": [TEXTS]}}
 
 
 class Kept(Protocol):
-    """What is kept of attributes that come with a scope."""
+    """A function that redacts attributes that come with a scope."""
 
     def __call__(self, attributes: Mapping[str, object], scope: str = "") -> Mapping[str, object]: ...
 
 
 def _of_point(attributes: Mapping[str, object], scope: str = "") -> Mapping[str, object]:
-    """What is kept of the attributes of a point."""
+    """Return what is kept of the attributes of a point."""
     other = PointRow("p", 1, 1.0, {"my.own.note": TEXTS, "n": 3}, scope_name="other")
     points = [other, PointRow("p", 1, 1.0, dict(attributes), scope_name=scope)]
     other_row, row = table_without_text("points", points_table(points)).to_pylist()
@@ -71,7 +71,7 @@ def _of_point(attributes: Mapping[str, object], scope: str = "") -> Mapping[str,
 
 
 def _of_span(change: Callable[[SpanRow, Mapping[str, object]], SpanRow], read: Callable[[SpanRow], Any]) -> Kept:
-    """What is kept of the attributes at one place of a span, beside spans that have none there and one with many."""
+    """Return what is kept of the attributes at one place of a span, among spans without any there and one with many."""
 
     def kept(attributes: Mapping[str, object], scope: str = "") -> Mapping[str, object]:
         other = change(SPAN, {"my.own.note": TEXTS, "http.route": "/a", "n": 3})

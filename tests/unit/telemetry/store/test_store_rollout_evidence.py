@@ -1,4 +1,4 @@
-"""What a rollout's evidence is: units that met one cohort, turns of the service that the plan is about, and no turn of
+"""Evidence of a rollout: units that met one cohort, turns of the service that the plan is about, and no turn of
 before the rollout began."""
 
 from collections.abc import Callable, Iterator, Sequence
@@ -208,7 +208,7 @@ def naming(first: int, unnamed: Callable[[int], bool]) -> Callable[[int], dict[s
 def test_the_split_is_tested_over_the_users_that_are_known(
     tmp_path: Path, of_canary: Callable[[int], bool], of_stable: Callable[[int], bool], note: str
 ) -> None:
-    """As many users on each side, of whom some call often: no mix of users and calls makes a mismatch of that."""
+    """Equally many users on each side, of whom some call often, are no mismatch, however users and calls mix."""
     turns = [
         *turns_of("canary", of=naming(0, of_canary)),
         *turns_of("stable", of=naming(10_000, of_stable)),

@@ -1,4 +1,4 @@
-"""What is decided on a rollout is rows of the store: who, when and what; a kill loses nothing that counted."""
+"""Decisions on a rollout as rows of the store: who, when and what; a kill loses nothing that counted."""
 
 import os
 import signal

@@ -98,7 +98,7 @@ def stored(cohort: Cohort, source: Source, metric: str) -> list[Turn]:
 
 @dataclass(frozen=True)
 class Looked:
-    """What the command did and wrote."""
+    """Result and output of the command."""
 
     code: ExitCode
     printed: str
@@ -128,7 +128,7 @@ SOURCES = [("service", "voice_to_voice"), ("service", "asr_final_latency"), ("cl
 
 
 def beyond(cohort: Cohort, quantile: float) -> NDArray[np.bool_]:
-    """Which turns are slower than a quantile of the control."""
+    """Return which turns are slower than a quantile of the control."""
     return cohort.values_ms > float(np.quantile(CONTROL.values_ms, quantile))
 
 

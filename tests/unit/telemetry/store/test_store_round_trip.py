@@ -1,4 +1,4 @@
-"""What goes into the store comes out equal, and the answers are those of the raw values."""
+"""Rows read from the store equal those written, and answers are those of the raw values."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How a run went by load and by profile: every figure beside the exact statistics over the same turns by hand."""
+"""Figures of a run by load and by profile: each compared with exact statistics over the same turns by hand."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a list of runs knows of how far each can be trusted, from its summary and from its store."""
+"""Trust in each run of a list, from its summary and from its store."""
 
 from pathlib import Path
 from typing import Any

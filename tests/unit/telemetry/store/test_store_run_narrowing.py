@@ -1,4 +1,4 @@
-"""Which runs of a list match what is asked for."""
+"""Filters of a list of runs."""
 
 import msgspec
 import pytest

@@ -136,7 +136,7 @@ def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_pat
 
 
 def test_what_no_caller_heard_in_a_narrowed_view_is_of_the_calls_in_view(tmp_path: Path) -> None:
-    """What others than the turns in view heard was heard."""
+    """A response heard by turns out of view counts as heard."""
     pairs = [exchange(index, cohort="a" if index < 15 else "b") for index in range(30)]
     # Ten calls have three turns each; of the first and of the last one the callers heard only two.
     heard = [client for index, (client, _) in enumerate(pairs) if index not in (2, 29)]

@@ -1,4 +1,4 @@
-"""What is found of a trace is what a search through everything finds, in whichever append it came."""
+"""Lookup of a trace finds what a search through everything finds, in whichever append it came."""
 
 import tempfile
 from collections.abc import Sequence

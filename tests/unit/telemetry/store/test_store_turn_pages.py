@@ -190,7 +190,7 @@ def test_a_turn_that_nobody_kept_or_that_is_not_there_has_no_audio(reader: Store
 
 @pytest.mark.slow
 def test_what_is_searched_for_is_set_apart_from_the_other_turns_of_the_filter(tmp_path: Path) -> None:
-    """As the question about explanations answers for the same selection, which has an independent test of its own."""
+    """The question about explanations, with its own independent test, answers the same for this selection."""
     scene = Scene(400, NOW, ended=True)
     fill(tmp_path, scene)
     measured = [turn for turn in turns_of(scene) if turn.outcome != "invalid" and value(turn) is not None]

@@ -1,4 +1,4 @@
-"""What an append has returned is durable, whole and there once, however a batch is sent again."""
+"""Appended rows are durable, whole and stored once, however a batch is sent again."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""What the writing process leaves on disk, whatever happens to the worker, the disk and the texts."""
+"""Files of the writing process, whatever happens to the worker, the disk and the texts."""
 
 import json
 import os

@@ -55,7 +55,7 @@ def test_a_server_that_refuses_the_connection_fails_the_call_once() -> None:
 
 
 def test_the_microphone_takes_frames_without_waiting_for_its_queue_to_drain() -> None:
-    """By the SDK's real audio source, which plays them out in real time: it never holds more than its queue."""
+    """The SDK's real audio source plays them out in real time: it never holds more than its queue."""
 
     async def run() -> tuple[float, int]:
         source = rtc.AudioSource(RATE_HZ, 1, queue_size_ms=QUEUE_MS)

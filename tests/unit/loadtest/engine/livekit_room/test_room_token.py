@@ -54,7 +54,7 @@ def test_no_agent_is_requested_where_none_is_named() -> None:
 
 
 def test_a_voice_call_is_no_simulation() -> None:
-    """With the attribute lk.simulator an agent ignores audio."""
+    """An agent ignores audio if the attribute lk.simulator is set."""
     assert "lk.simulator" not in json.dumps(decoded(token_of(join())))
 
 

@@ -46,7 +46,7 @@ def tone(rate_hz: int, ms: int = 200) -> bytes:
 
 
 def opening_events(caller: CallerProtocol) -> list[VoiceEvent]:
-    """What the open connection alone means to the engine: that the session is ready, where no message says so."""
+    """Return the events of the open connection alone: the session is ready, if no message says so."""
     return [VoiceEvent(EventKind.READY, "opened")] if caller.capabilities.ready_when_open else []
 
 
@@ -139,7 +139,7 @@ class Line:
         return self.events[before:]
 
     def step_messages(self, stage: Stage, text: str = "", pcm: bytes | None = None) -> Messages | None:
-        """What the server sends for a stage."""
+        """Return the server's messages for a stage."""
         script = self.script
         match stage:
             case "partial" | "final":

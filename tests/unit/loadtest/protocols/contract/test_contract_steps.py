@@ -28,7 +28,8 @@ def opened(name: str) -> Line:
 
 
 def every_wire_with(step: str) -> pytest.MarkDecorator:
-    """For the wires that have this step; what the others lack, they must declare (test_contract_capabilities)."""
+    """Parametrize over the wires with this step; the others must declare that they lack it
+    (test_contract_capabilities)."""
     return pytest.mark.parametrize("name", having(step))
 
 

@@ -33,7 +33,7 @@ Decoder = Callable[[bytes], Sequence[Any]]
 
 @cache
 def session(name: str) -> tuple[Call | Received, ...]:
-    """What happened to the caller in a whole session of one answered turn."""
+    """Return the caller's events in a whole session of one answered turn."""
     line = Line(name)
     line.open()
     line.turn()
@@ -150,7 +150,7 @@ def _twisted(value: Any, at: int, inner: Any) -> Any:
 
 
 def of_a_peer(requests: Sequence[str]) -> st.SearchStrategy[Incoming]:
-    """What a peer connection passes on, with contents that make no sense."""
+    """Draw items of a peer connection with senseless contents."""
     name = st.sampled_from([*requests, "nobody"])
     pcm, rate_hz = st.binary(max_size=60), st.integers(-1, 96_000)
     return (

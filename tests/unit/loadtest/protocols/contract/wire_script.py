@@ -1,4 +1,4 @@
-"""What a wire gives to the contract suite: a scripted server, step by step, as whole messages.
+"""The interface of a wire to the contract suite: a scripted server, step by step, as whole messages.
 
 A wire joins the suite by a module in `contract/scripts/` with a table `SCRIPTS` from its registered names to classes
 derived from `WireScript`. One instance serves one conversation, and may keep what the caller has sent (request ids, a
@@ -49,7 +49,7 @@ UTTERANCE: Final = SpokenText("turn the light on", "en-US", lead_ns=100_000_000,
 
 @dataclass(frozen=True)
 class Refused:
-    """What a server sends instead of accepting, and the cause that the caller must make of it."""
+    """The message of a server that refuses, and the failure that the caller must report."""
 
     messages: Messages
     kind: str  # of telemetry.model.semconv.FailureKind
@@ -69,7 +69,7 @@ class WireScript:
     first_after_speech: ClassVar[Stage] = "speech_stopped"
 
     def answers(self, sent: Outgoing) -> Messages:
-        """What the server sends at once when it gets a message from the caller: acknowledgments, a session's state."""
+        """Return the server's immediate response to a caller's message: acknowledgments, a session's state."""
         del sent
         return ()
 
@@ -79,7 +79,7 @@ class WireScript:
         return True
 
     def greets(self) -> Messages:
-        """What the server sends of its own accord when the connection is open. With `answers` this makes READY."""
+        """Return what the server sends unasked when the connection is open. With `answers` this makes READY."""
         return ()
 
     # The caller's speech.
@@ -131,7 +131,7 @@ class WireScript:
         return None
 
     def broken_off(self) -> Messages | None:
-        """What the endpoint sends when the caller speaks into the reply under way: that it stops it."""
+        """Return the endpoint's messages when the caller speaks into the current reply: that it stops it."""
         return None
 
     def clear(self) -> Messages | None:
@@ -181,7 +181,7 @@ class WireScript:
         return None
 
     def closing(self) -> Messages | None:
-        """What the server sends before it closes the connection as agreed. None where it just closes."""
+        """Return what the server sends before it closes the connection as agreed. None if it just closes."""
         return None
 
     # How whole messages travel.

@@ -1,4 +1,4 @@
-"""What the vendor's client reported of an agent's messages, beside what our caller makes of the same messages."""
+"""The vendor client's reports of an agent's messages, next to our caller's reading of the same messages."""
 
 import hashlib
 import json

@@ -309,7 +309,7 @@ def camel(value: Any) -> Any:
 
 
 def sent_by_vendor(name: str) -> dict[str, Any]:
-    """What the client sent, by the member of the message."""
+    """Return what the client sent, by the member of the message."""
     found: dict[str, Any] = {}
     for message in camel(session(name)["sent"]):
         ((place, inner),) = message.items()

@@ -287,7 +287,7 @@ LOUD, SILENT = PeerAudio(b"\0\x40" * 480, 48_000), PeerAudio(b"\1\0" * 480, 48_0
 
 
 def joined(traceparent: str | None = TRACE, **settings: Any) -> JoinRoom:
-    """What a caller asks for."""
+    """Return a caller's request to join."""
     options = CallerOptions(token="secret", metadata=(("tier", "gold"),), settings=settings)
     caller = RoomCaller(options)
     assert caller.upgrade("wss://project.livekit.cloud", traceparent).url == "wss://project.livekit.cloud"

@@ -30,7 +30,7 @@ SAME: Final = {FieldDescriptor.TYPE_ENUM: FieldDescriptor.TYPE_INT32}
 
 
 def declared() -> Descriptor:
-    """What is declared of AgentSessionMessage."""
+    """Return the declaration of AgentSessionMessage."""
     _, fields = messages.decode(Official(audio_playback_flush={}).SerializeToString())
     return fields.DESCRIPTOR.file.message_types_by_name["AgentSessionMessage"]
 

@@ -43,7 +43,7 @@ def tone(rate_hz: int, ms: int) -> Pcm16:
 
 
 def spoken(caller: TelephonyCaller) -> Pcm16:
-    """What the caller says in the call."""
+    """Return the caller's audio in the call."""
     return tone(caller.capabilities.input_rate_hz, FRAMES * caller.capabilities.frame_ms)
 
 

@@ -1,4 +1,4 @@
-"""What a streamed telephone call says and understands, beyond what its peers can show."""
+"""Messages of a streamed telephone call, beyond what its peers can show."""
 
 import base64
 import json

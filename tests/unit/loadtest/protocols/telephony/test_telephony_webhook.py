@@ -205,7 +205,7 @@ PACKAGES = json.loads((FIXTURES / "packages.json").read_text())
 
 
 def recorded(variant: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What Pipecat recognized, and the lines after it."""
+    """Return what Pipecat recognized, and the lines after it."""
     _, known, *lines = [json.loads(line) for line in (FIXTURES / f"{variant}.jsonl").read_text().splitlines()]
     return known, lines
 

@@ -13,7 +13,7 @@ GET = HttpRequest("r1", "GET", "http://host:8080/path?q=1")
 
 
 def read(data: bytes) -> tuple[h11.Request, bytes]:
-    """What a server reads of a request."""
+    """Return a request as a server reads it."""
     server = h11.Connection(h11.SERVER)
     server.receive_data(data)
     head = server.next_event()

@@ -41,7 +41,7 @@ def values(turn: Turn) -> dict[str, float | None]:
 
 
 def assert_only(before: Sequence[Turn], after: Sequence[Turn], metric: str, cause: str) -> None:
-    """Of each turn that had a value of the metric this one is withheld; how the turns ended is as before."""
+    """Check that only this metric is withheld, from each turn that had it; outcomes are unchanged."""
     assert [turn.outcome for turn in after] == [turn.outcome for turn in before]
     affected = 0
     for was, turn in zip(before, after, strict=True):

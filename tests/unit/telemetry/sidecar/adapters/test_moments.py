@@ -20,7 +20,7 @@ def test_points_are_placed_by_the_moment_that_is_believed_first() -> None:
 
 
 def test_without_a_moment_only_the_latencies_are_left() -> None:
-    """What lies elsewhere on the clock would look as if it had been measured against them."""
+    """Times elsewhere on the clock would look as if they had been measured against them."""
     placed = place([Latency("speech_end", "first_audio", 400)], {"tts_first_chunk": 7_000}, 1_000)
     assert placed == {"speech_end": 1_000, "first_audio": 1_400}
 

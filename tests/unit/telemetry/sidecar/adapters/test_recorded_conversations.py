@@ -28,7 +28,7 @@ SPEAKING = (*LIVEKIT, *PIPECAT, *OPENINFERENCE)
 
 @dataclass(frozen=True)
 class Expected:
-    """What the script makes of a turn; `tool` for one with a tool call, and so with two generations."""
+    """The expected turn of the script; `tool` for one with a tool call, and so with two generations."""
 
     outcome: str = "ok"
     cut_short: bool | None = False
@@ -76,7 +76,7 @@ def test_a_conversation_gives_the_same_turns(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", SPEAKING)
 def test_the_headline_is_what_the_caller_waited(framework: str) -> None:
-    """From the end of speech: silence, recognition or endpointing, the model, the voice."""
+    """The wait from the end of speech: silence, recognition or endpointing, the model, the voice."""
     closed_ms = max(VAD_STOP_MS + RECOGNITION_MS, ENDPOINTING_MS)
     # Pipecat waits for the endpointing delay after it has found the silence.
     closed_ms += 0 if framework in LIVEKIT else VAD_STOP_MS

@@ -198,7 +198,7 @@ def test_a_run_that_the_service_names_is_the_turns(where: str) -> None:
 
 
 def test_a_latency_that_is_none_makes_no_reply() -> None:
-    """What a framework of another version, or a liar, states."""
+    """Another version of the framework may state such values."""
     for value in ("0.5", True, None, [0.5]):
         stated: dict[str, object] = {"turn.user_bot_latency_seconds": value}
         (turn,) = turns_of([pipecat_turn(2, **stated)])

@@ -1,4 +1,4 @@
-"""What belongs to a turn where spans do not lie below it, where services share a trace, and where they come late."""
+"""Assignment of spans to turns: spans outside the turn's, services that share a trace, late spans."""
 
 import random
 from dataclasses import replace
@@ -199,7 +199,7 @@ def test_a_late_stage_takes_what_hangs_under_it_along() -> None:
 
 
 def test_late_stages_of_a_first_turn_that_was_none_make_it_one() -> None:
-    """Of the first turn of a call nothing says that the caller spoke, until its stages come."""
+    """Nothing shows that the caller spoke in the first turn of a call until its stages arrive."""
     stored = StoredTurns()
     assert stored.add([silent_turn(number=1)], NOW_UNIX_NS) == []
     assert stored.look(NOW_UNIX_NS + ANSWER_WITHIN_NS) == []

@@ -1,4 +1,4 @@
-"""What a `[[forward]]` table may say, and the sentence for each fault."""
+"""Values of a `[[forward]]` table, and the sentence for each fault."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How forwarding is shown."""
+"""Forwarding in `/metrics`."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a sender does about each answer: every request is taken, refused, or waits."""
+"""A sender's reaction to each answer: every request is taken, refused, or waits."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""What a sidecar's rollouts come to, look by look: whatever goes wrong holds with a sentence and promotes nothing."""
+"""Evaluation of a sidecar's rollouts, look by look: every fault holds with a sentence and promotes nothing."""
 
 import errno
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a sidecar answers about rollouts, status by status: only a verdict of now promotes or rolls back."""
+"""Routes of rollouts, status by status: only a current verdict promotes or rolls back."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Which rollouts are evaluated: plans by flag, variable and file, with all faults at once."""
+"""Settings of rollouts: plans by flag, variable and file, with all faults at once."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a `[[scrape]]` table may say: every fault at once, and no secret in an address."""
+"""Values of a `[[scrape]]` table: every fault at once, and no secret in an address."""
 
 import pytest
 

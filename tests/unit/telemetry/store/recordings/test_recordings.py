@@ -1,4 +1,4 @@
-"""What is kept of calls is found by its own call alone, and goes when its time is over, whatever clocks do."""
+"""Kept calls are found by their own call alone, and removed when their time is over, whatever clocks do."""
 
 import shutil
 from pathlib import Path

@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parents[6] / "examples" / "protocols" / "openai-realtim
 
 
 class DeclaredScript(OpenAIRealtimeScript):
-    """What the spec of the example declares; what it cannot declare, this wire does not have."""
+    """The wire that the example's spec declares; it lacks what a spec cannot declare."""
 
     options: ClassVar[CallerOptions] = CallerOptions(settings={"spec": str(EXAMPLE)})
 

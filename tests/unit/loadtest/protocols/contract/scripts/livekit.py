@@ -168,7 +168,7 @@ class RoomScript(ConsoleScript):
         return ()
 
     def silence(self) -> PeerAudio:
-        """What comes all the time."""
+        """Return the audio that arrives all the time."""
         return PeerAudio(b"\1\0\0\0\xff\xff" * (48 * 20 // 3), 48_000)
 
     def audio(self, pcm: bytes) -> Messages:
@@ -182,7 +182,7 @@ class RoomScript(ConsoleScript):
         return [message for message in super().broken_off() if message != CLEAR]
 
     def clear(self) -> None:
-        """In a room the agent just stops."""
+        """Do nothing: in a room the agent just stops."""
 
     def refusal(self) -> Refused:
         return Refused([AgentLeft()], "close_code", "agent_left")

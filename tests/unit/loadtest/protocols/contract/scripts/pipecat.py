@@ -51,7 +51,7 @@ METRICS = {
 
 
 class RtviScript(WireScript):
-    """What both wires carry."""
+    """The script of both wires."""
 
     order: ClassVar[tuple[Stage, ...]] = (
         "speech_started",

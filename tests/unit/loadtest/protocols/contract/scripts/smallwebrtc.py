@@ -53,7 +53,7 @@ class SmallWebRtcScript(RtviScript):
         return self._responds(200, answer.encode(), (("content-type", "application/json"),))
 
     def silence(self) -> PeerAudio:
-        """What comes all the time; a decoder's silence is not quite zero."""
+        """Return the audio that arrives all the time; a decoder's silence is not quite zero."""
         return PeerAudio(b"\1\0\0\0\xff\xff" * (48 * PACKET_MS // 3), 48_000)
 
     def audio(self, pcm: bytes) -> Messages:

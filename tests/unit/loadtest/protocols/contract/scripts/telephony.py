@@ -13,7 +13,7 @@ from tests.unit.loadtest.protocols.contract.wire_script import Messages, WireScr
 
 
 class TelephonyScript(WireScript):
-    """What the providers have in common: the agent sends audio, marks and clears, and nothing else."""
+    """The script of all providers: the agent sends audio, marks and clears, and nothing else."""
 
     url = "wss://agent.example/media"
     reply_rate_hz = 8000
