@@ -45,7 +45,7 @@ def write_whole(file: Path, content: bytes) -> None:
         with file.open("wb") as opened:
             opened.write(content)
         return
-    part = _beside(file)
+    part = _temporary_path(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(content)
@@ -55,7 +55,7 @@ def write_whole(file: Path, content: bytes) -> None:
         raise
 
 
-def _beside(file: Path) -> Path:
+def _temporary_path(file: Path) -> Path:
     return file.with_name(f".{file.name}.{os.getpid()}")
 
 
@@ -73,7 +73,7 @@ def _try_to_write(file: Path) -> None:
         for folder in reversed(folders):
             folder.mkdir()
             made.append(folder)
-        probe = _beside(file)
+        probe = _temporary_path(file)
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         probe.unlink()
     finally:

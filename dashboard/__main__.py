@@ -56,7 +56,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Show runs live: latency against objectives, cohorts, cache, fallbacks, slow turns; and runs beside each other.
+    """Show runs live: latency against objectives, cohorts, cache, fallbacks, slow turns; and runs side by side.
 
     Prints one line {"ready": true, "url": ...} on standard output when the page answers, and stays until Ctrl-C.
     Exit codes: 0 ended by a signal, 2 a flag or file that cannot be used.

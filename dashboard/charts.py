@@ -245,7 +245,7 @@ def budget_days(budget: ErrorBudget) -> Picture:
 
 
 def funnel(found: Funnel, zone: tzinfo, alternative: str) -> Picture | None:
-    """Draw the figure at each look with bounds that close over time, beside the limit and, of a difference, zero, and
+    """Draw the figure at each look with bounds that close over time, next to the limit and, of a difference, zero, and
     the verdict of each look; None where it has bounds at no look."""
     rows: list[Row] = [
         {
@@ -289,14 +289,14 @@ def curves(found: CohortComparison) -> Picture:
     return Picture(
         rows,
         compared.curves([cohort_label(each) for each in cohorts], colors()),
-        f"Cumulative share of turns by voice to voice, {cohorts[0]} beside {cohorts[1]}",
+        f"Cumulative share of turns by voice to voice, {cohorts[0]} and {cohorts[1]}",
         table_of("share of turns answered within a time", rows, columns),
     )
 
 
 def differences(found: CohortComparison, rows: Sequence[CheckRow], alternative: str, first: str) -> Picture:
-    """Draw each difference that is known, in the order of the rows, as a point with its bounds beside no difference and
-    the margin."""
+    """Draw each difference that is known, in the order of the rows, as a point with its bounds, the line of no
+    difference and the margin."""
     known: list[Row] = [
         {
             "name": row.name,

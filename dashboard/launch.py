@@ -26,8 +26,8 @@ from telemetry.model.errors import ConfigError
 APP: Final = Path(__file__).parent / "script" / "entry.py"
 HEALTH_PATH: Final = "/_stcore/health"
 POLITENESS: Final = 5
-# The smallest message that the browser may be asked to remember. It tells the server what it remembers and may forget
-# some of that before the answer comes, and then the page is disconnected for good: seen on a busy machine.
+# The smallest message that the browser may be asked to remember. It lists for the server what it remembers and may
+# forget some of that before the answer comes, and then the page is disconnected for good: seen on a busy machine.
 _NOTHING_CACHED_BYTES: Final = 2.0**62
 _HOST_NAME: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
 # As Streamlit compares them: without the brackets of a URL.
@@ -157,7 +157,7 @@ def serve(options: LaunchOptions) -> None:
             f"dashboard: listening on {options.host}, so anyone who reaches port {port} can read every figure: "
             "it has no login of its own\n"
         )
-    # Who looks on must not disturb what is measured beside it: the load generator goes first.
+    # The dashboard must not disturb measurements on the same machine: the load generator has precedence.
     os.nice(POLITENESS)
     configure(streamlit_options(options, port))
     for page in iter_modules(pages.__path__):

@@ -19,7 +19,7 @@ from telemetry.store.reader import StoreReader, open_store
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.compared_entries import compare_entries, compared_by
 from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.places import StorePlace, folder_around, objectives_kept_beside
+from telemetry.store.run_folders.places import StorePlace, folder_around, objectives_next_to
 from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
 ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
@@ -85,7 +85,7 @@ def objectives_in_force(store: str) -> ObjectivesInForce:
     """The objectives by which the runs of a store are judged: the file that the launcher was given, else those that the
     run around the store was judged by, else the default set. Raises ConfigError as long as no version can be used."""
     given = given_objectives()
-    return _in_force(objectives_kept_beside(store)) if given is None else given
+    return _in_force(objectives_next_to(store)) if given is None else given
 
 
 @lru_cache(maxsize=16)

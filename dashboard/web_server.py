@@ -145,7 +145,7 @@ def claimed_socket(host: str, port: int) -> socket.socket:
 def configure(settings: dict[str, object]) -> None:
     """Take over Streamlit's settings, by their names with dots."""
     bootstrap.load_config_options({name.replace(".", "_"): value for name, value in settings.items()})
-    # Streamlit takes a folder `pages` beside the script for scripts of its own until the first viewer's navigation is
+    # Streamlit takes a folder `pages` next to the script for scripts of its own until the first viewer's navigation is
     # drawn: an address of a page would run that file by itself, and show nothing.
     PagesManager.uses_pages_directory = False
 

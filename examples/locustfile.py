@@ -2,7 +2,7 @@
 
     .venv/bin/locust -f examples/locustfile.py --headless --users 10 --run-time 1m --host ws://127.0.0.1:8765/v1/realtime
 
-One user of the other kind runs beside the voice callers, however many of those there are.
+One user of the other kind runs with the voice callers, however many of those there are.
 """
 
 from locust import HttpUser, constant_pacing, task
@@ -21,6 +21,6 @@ class HealthWatcher(HttpUser):
 
     @task
     def healthz(self) -> None:
-        """One request; it is a row of Locust's statistics beside the stages of the calls."""
+        """One request; it is a row of Locust's statistics, like the stages of the calls."""
         # A whole address: --host is that of the callers.
         self.client.get("http://127.0.0.1:8080/healthz")

@@ -31,7 +31,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.GENERATOR_LIMITED: (
         "generator-limited: no objective is missed and one is undecided because of turns that the load generator "
         "held up or did not say as recorded, or calls that it could not begin; or no call began at all, or a process "
-        "of the load generator was lost or not heard of for too long, so nothing is claimed about the service"
+        "of the load generator was lost or not heard of for too long, so there is no verdict on the service"
     ),
     ExitCode.UNREACHABLE: "the target cannot be reached, or it refused the callers",
     ExitCode.UNDECIDED: (

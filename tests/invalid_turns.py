@@ -1,4 +1,4 @@
-"""Turns that are invalid, checked by the definition: each reason has a figure beside it that is beyond its limit."""
+"""Turns that are invalid, checked by the definition: each reason has a figure next to it that is beyond its limit."""
 
 from collections.abc import Callable
 from typing import Final

@@ -108,7 +108,7 @@ class CacheEntry:
     _known: set[Path] = field(default_factory=set[Path])
 
     def refresh(self) -> None:
-        """Take notice of the archives that came since; those that cannot be used are removed."""
+        """Read the archives added since; unusable ones are removed."""
         for file in sorted(set(self.folder.glob(f"*{SUFFIX}")) - self._known):
             archive = open_pack(file)
             if archive is None:

@@ -33,7 +33,7 @@ _SHOWN: Final = "shown_answer"
 _COST: Final = "cost_of_refresh"
 # Shown where that takes more than half a second.
 READING: Final = "Reading the store"
-LIMIT_TITLE: Final = "generator-limited: nothing is claimed about the service"
+LIMIT_TITLE: Final = "generator-limited: no verdict on the service"
 NO_TURN: Final = "This run has no turn"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
 Link = Mapping[str, str]

@@ -202,7 +202,7 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
         many = f"{number(sum(each.invalid for each in invalid))} of {turns(total)} invalid, in {_named(invalid)}"
         good = f"none of {turns(total)} invalid" if total else "none"
         lines.append(fact("turns", many if total and invalid else good, "met" if total and not invalid else "unknown"))
-        limit = f"the limit in {_named(limited)}: nothing is claimed about the service"
+        limit = f"the limit in {_named(limited)}: no verdict on the service"
         lines.append(fact("generator", limit, "missed") if limited else fact("generator", "the limit in no run", "met"))
     if damaged:
         lines.append(fact("damaged", _named(damaged), "missed"))

@@ -74,7 +74,7 @@ def _metric(link: Mapping[str, str]) -> str:
 
 
 def limit_html(view: NowView) -> Html:
-    """The verdict sentence of a run that claims nothing, which then says why before any figure; else empty."""
+    """The verdict sentence of a run without a verdict, shown before any figure; else empty."""
     if view.verdict is None or view.summary is None or view.summary.limit is None:
         return Html()
     if view.verdict.state != "not_judged":

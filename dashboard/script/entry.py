@@ -1,7 +1,7 @@
 """The dashboard's script, which Streamlit runs, from a folder of its own.
 
-A folder `pages` beside the script that it is given would make Streamlit run each module in it as a page by itself,
-outside the navigation, for whoever opens a link to a page first.
+A folder `pages` next to the script that it is given would make Streamlit run each module in it as a page by itself,
+outside the navigation, for viewers who open a link to a page first.
 """
 
 import runpy

@@ -50,7 +50,7 @@ UNANSWERED_LIMIT: Final = 0.01
 ENDPOINT_LAG_LIMIT_NS: Final = 5 * MS
 RULE: Final = (
     "the true voice-to-voice of 999 of 1,000 turns within the stated interval, no annotation off by more than its clip"
-    " states, at most 1 % of turns, or two, invalid, at most 1 % lost; goals beside it, all at p99: voice-to-voice"
+    " states, at most 1 % of turns, or two, invalid, at most 1 % lost; further goals, all at p99: voice-to-voice"
     " within 1 ms, frames under 1 ms late, event stamps within 0.1 ms"
 )
 

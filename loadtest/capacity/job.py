@@ -45,7 +45,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.places import CAPACITY_NAME
 
-# A turn takes about this long (saying it, waiting, hearing the reply, thinking) until the first step has told.
+# Assumed duration of a turn (speaking, waiting, hearing the reply, thinking) until the first step has measured it.
 FIRST_TURN_PERIOD_S: Final = 5.0
 SHORTEST_S: Final = 6.0
 RAMP_S: Final = 2.0
@@ -83,7 +83,7 @@ class Bench:
 def measure(bench: Bench, callers: int) -> LoadStep:
     """Measure one step. Raises Interrupted; UsageError and ProcessFailedError as a run does.
 
-    What the generator spoiled is left out and measured anew; what is close is measured longer, all of it counted.
+    Steps that the generator spoiled are left out and measured again; close ones are measured longer, all of it counted.
     """
     kept: list[RunReport] = []
     spoiled = 0
@@ -249,7 +249,7 @@ def _climb(
 ) -> tuple[Stopped | None, str | None]:
     """Measure step after step into `steps`; what stopped it early and why. Raises Interrupted."""
     while (callers := _next(request, steps)) is not None:
-        # The endpoint recovers from the step before; what came between two runs is noticed here.
+        # The endpoint recovers from the step before; a failure between two runs is detected here.
         if interruption.wait(request.rest_s if steps else 0):
             raise Interrupted
         steps.append(step := measure(bench, callers))

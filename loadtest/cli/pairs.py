@@ -33,7 +33,7 @@ def pair(
 ) -> None:
     """Say the same utterances to several targets in turn, and show what differs.
 
-    Each utterance is said to every target, in an order drawn anew, before the next one is said; the differences are
+    Each utterance is said to every target, in a newly drawn order, before the next one is said; the differences are
     those of both targets' quantiles over the same utterances, with 95 % intervals that hold at every look. It stops
     when the difference is decided: its interval leaves out 0, or lies within the smallest difference worth having. Exit
     code 0: decided; 6: undecided.

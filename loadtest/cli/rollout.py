@@ -135,7 +135,7 @@ def watch(
     ] = False,
     also: Also = None,
 ) -> None:
-    """Show the verdict on a rollout as it comes about, whoever splits the callers. Changes nothing and keeps nothing.
+    """Show the verdict on a rollout as it develops, whatever splits the callers. Changes nothing and keeps nothing.
 
     Ends with Ctrl-C or --until-verdict.
 

@@ -36,7 +36,7 @@ def report(
     junit: Annotated[Path | None, flag("output", help="write the verdicts as a JUnit file")] = None,
     markdown: Annotated[Path | None, flag("output", help="write the summary of a CI job, in Markdown")] = None,
 ) -> None:
-    """Judge a run from its store: the same text, files and exit code as `voiceprobe run`, whoever started it.
+    """Judge a run from its store: the same text, files and exit code as `voiceprobe run`, whatever started it.
 
     Works while the run is under way, and for swarms that were started with plain Locust.
     """
@@ -175,7 +175,7 @@ def note(
     name: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)],
     text: Annotated[str, typer.Argument(help="what to remember of it; empty: take the note away")],
 ) -> None:
-    """Keep a note beside a run; the list and the dashboard show it. Exit code 0; 2 where there is no such run."""
+    """Store a note on a run; the list and the dashboard show it. Exit code 0; 2 if there is no such run."""
     from loadtest.run.runs import note_run
 
     raise typer.Exit(int(note_run(name, text, context.obj, Console())))

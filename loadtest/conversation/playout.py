@@ -193,7 +193,8 @@ class Playback:
         stamp.
 
         A chunk that plays on arrival can have begun no sooner than what played before it allows; one that is queued
-        begins as much sooner as that does. Where the player was stopped, no chunk tells: the worst of all holds.
+        begins as much sooner as that does. Where the player was stopped, no chunk determines it: the worst of all
+        holds.
         """
         if not self.starts_perf_ns or sample is None:
             return 0

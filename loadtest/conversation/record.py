@@ -347,8 +347,8 @@ def _failed_by(failure: Failure | None) -> TurnFields:
 
 
 def _endpoint_reports(notes: WireNotes, service: ServiceReports) -> TurnFields:
-    """The events that arrived beside the conversation, and what the service states of its own latencies, by name in the
-    order of the alphabet."""
+    """The events that arrived outside the conversation, and what the service states of its own latencies, by name in
+    the order of the alphabet."""
     stated = sorted((one_line(name, MAX_EVENT_NAME_CHARS), value_ns) for name, value_ns in service.latencies_ns.items())
     return partial(
         Turn,

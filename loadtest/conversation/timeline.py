@@ -4,7 +4,7 @@ Which reply answers the question: the first audible one that the endpoint did no
 comes, among those whose first event arrived after the caller began to speak. A response with a tool call or with text
 alone is no answer: the caller heard nothing. Nor is a reply which the endpoint cancelled because the caller went on
 speaking. One that the caller spoke into on purpose, after hearing it begin, is an answer also when it was then
-cancelled. The times of the answer's text are those of the answer's own response: words that only ever were text (beside
+cancelled. The times of the answer's text are those of the answer's own response: words that only ever were text (with
 a tool call, for example) were never spoken.
 """
 

@@ -8,7 +8,7 @@ time-out. On a wire without audio, the first piece of text counts as heard, and 
 The caller may speak while a reply plays. The endpoint stops it: by an event (the caller's speech started, the response
 is canceled), upon which a client that follows the wire plays no more of it, or by sending no more audio. Under manual
 turns the client itself stops the reply and reports it. What arrives of the interrupted reply is recognized by its
-response id and never answers the turn that interrupted it (`ReplyNames` tells replies without ids apart).
+response id and never answers the turn that interrupted it (`ReplyNames` distinguishes replies without ids).
 
 An exchange is *interrupted* when the caller's next turn begins during its reply. It is *cut* when the load generator
 ends it (the outcome `cut`).

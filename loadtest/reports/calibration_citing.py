@@ -101,7 +101,7 @@ def cite(stored: Stored | None, machine: Mapping[str, str], users: int, processe
     at, bound_s = covering[0]["callers"], covering[0]["voice_to_voice_bound_s"]
     error_ms = rounded_up_ms(bound_s)
     bound = declared_milliseconds(error_ms * NS_PER_MS)
-    sentence = f"calibrated to ±{bound} at {at} callers on {date}, beside the error of the clips' speech bounds"
+    sentence = f"calibrated to ±{bound} at {at} callers on {date}, plus the error of the clips' speech bounds"
     return Citation("calibrated", sentence, error_ms, at, date, wanted)
 
 
@@ -111,7 +111,7 @@ def rounded_up_ms(seconds: float) -> float:
 
 
 def advice(stored: Stored | None, machine: Mapping[str, str], users: int, processes: int) -> str | None:
-    """Return what somebody should know who asks for so many callers in so many processes, as one sentence; None where
+    """Return a warning about so many callers in so many processes, as one sentence; None where
     the calibration has nothing against it, or there is none of this machine."""
     if stored is None or not matches(stored, machine) or stored["ceiling"]["callers"] is None:
         return None

@@ -89,7 +89,7 @@ def happened_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("ramps", ramp))
     rows.append(("cache", cache_line(summary.cache)))
     rows.append(("fallback", fallback_line(summary.fallback)))
-    rows += beside_rows(summary.beside)
+    rows += other_event_rows(summary.beside)
     rows += summary.contradictions.texts.items()
     if summary.routes.counts:
         rows.append(("routes", counts(summary.routes.counts)))
@@ -114,16 +114,16 @@ def fallback_line(fallback: ShareByName) -> str:
     )
 
 
-def beside_rows(beside: Beside) -> list[tuple[str, str]]:
+def other_event_rows(events: Beside) -> list[tuple[str, str]]:
     """Rows for what arrived outside the conversations."""
     rows: list[tuple[str, str]] = []
-    if beside.unknown:
-        names = f" ({', '.join(beside.unknown_names)})" if beside.unknown_names else ""
-        rows.append(("unknown", f"{formatting.number(beside.unknown)} events that the protocol does not know{names}"))
-    if beside.duplicates:
-        rows.append(("duplicates", f"{formatting.number(beside.duplicates)} events came twice; each was heard once"))
-    if beside.turns_with_service_latency:
-        text = f"on {formatting.turns(beside.turns_with_service_latency)} the service stated latencies of its own"
+    if events.unknown:
+        names = f" ({', '.join(events.unknown_names)})" if events.unknown_names else ""
+        rows.append(("unknown", f"{formatting.number(events.unknown)} events that the protocol does not know{names}"))
+    if events.duplicates:
+        rows.append(("duplicates", f"{formatting.number(events.duplicates)} events came twice; each was heard once"))
+    if events.turns_with_service_latency:
+        text = f"on {formatting.turns(events.turns_with_service_latency)} the service stated latencies of its own"
         rows.append(("metadata", text))
     return rows
 

@@ -34,7 +34,7 @@ def artifacts(report: RunReport) -> dict[str, bytes]:
 
 
 def keep_objectives(folder: Path, text: str) -> Path:
-    """Keep the text of the objectives that a run is judged by beside its store, so that whatever judges it again does
+    """Keep the text of the objectives that a run is judged by next to its store, so that whatever judges it again does
     so by the same ones; return the file. Raises OutputError."""
     file = folder / OBJECTIVES_NAME
     write_result(file, text.encode())
@@ -42,7 +42,7 @@ def keep_objectives(folder: Path, text: str) -> Path:
 
 
 def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into a folder, all of them or none: each is written beside its place first, then all take theirs.
+    """Write files into a folder, all of them or none: each is written under a temporary name, then all are renamed.
     Raises OutputError."""
     parts = {folder / name: folder / f".{name}.{os.getpid()}" for name in contents}
     try:

@@ -87,7 +87,7 @@ def fingerprint() -> dict[str, str]:
         "cores": str(usable_cores()),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        # How soon a generator of this user gets the processor beside others.
+        # The scheduling latency of a generator of this user among other processes.
         "priority": "real-time" if may_be_realtime() else "normal",
         "engine": engine_version(),
         "gevent": _version("gevent"),

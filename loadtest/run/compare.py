@@ -1,4 +1,4 @@
-"""`voiceprobe compare`: two runs or more, each beside the first, with intervals and a verdict by a margin."""
+"""`voiceprobe compare`: two runs or more, each compared with the first, with intervals and a verdict by a margin."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -381,7 +381,7 @@ def _begun_file(folder: Path, run_id: str | None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _StartedRun:
-    """A run whose swarm has been started. `notes` are shown beside its figures."""
+    """A run whose swarm has been started. `notes` are shown with its figures."""
 
     checked: CheckedRun
     run_id: str

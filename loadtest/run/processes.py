@@ -1,4 +1,4 @@
-"""The processes that a command starts beside itself: each in a group of its own, ended with it, its output in a log."""
+"""Child processes of a command: each in its own process group, ended with it, its output in a log."""
 
 import contextlib
 import ctypes
@@ -201,7 +201,7 @@ def start(
 
     `variables` are added to its environment: what a list of processes must not show. A `bystander` yields the processor
     to those whose audio is due by the millisecond. Of one that `takes_orders`, standard input and output are pipes for
-    whoever starts it.
+    the command that starts it.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
     log = log_dir / f"{name}.log"

@@ -1,4 +1,4 @@
-"""`voiceprobe report`: summary, JSON and exit code of any run in a store, whoever started it."""
+"""`voiceprobe report`: summary, JSON and exit code of any run in a store, whatever started it."""
 
 import os
 import time

@@ -61,7 +61,7 @@ _AGAIN_S: Final = 0.1
 def one_at_a_time(file: Path | None, wait_s: float = WAIT_S) -> Generator[None]:
     """Wait until no other look reads or writes this history, so that none is lost. None: there is nothing to wait for.
 
-    Raises UsageError where another one does not end, and where nothing can be locked. The lock is an empty file beside
+    Raises UsageError where another one does not end, and where nothing can be locked. The lock is an empty file next to
     the history, because the history itself is replaced.
     """
     if file is None:

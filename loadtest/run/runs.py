@@ -134,11 +134,11 @@ def remove_runs(names: Sequence[str], request: RunsRequest, console: Console, *,
 
 
 def note_run(name: str, text: str, request: RunsRequest, console: Console) -> ExitCode:
-    """Keep a note beside a run; an empty text takes it away. Raises UsageError, ConfigError, StoreError."""
+    """Store a note on a run; an empty text removes it. Raises UsageError, ConfigError, StoreError."""
     (entry,) = named_runs([name], lambda: _catalogued(request), judged_by=_asked_for(request))
     folder = StorePlace(entry.store, None if entry.folder is None else Path(entry.folder)).notes_folder
     if folder is None:
-        raise UsageError(f"{entry.store}: a note is kept beside a store, not by its sidecar: do it there")
+        raise UsageError(f"{entry.store}: a note is stored next to a store, not by its sidecar: run the command there")
     write_note(folder, entry.run_id, text)
     console.print(f"{'noted' if text.strip() else 'note removed'}: {entry.title}", soft_wrap=True, markup=False)
     return ExitCode.OK

@@ -24,7 +24,7 @@ from telemetry.model.foreign_text import one_line
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 
-SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that ends is noticed at once
+SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that exits is detected at once
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
 DELIVER_TIMEOUT_S: Final = 30.0
 # A sidecar commits to its store about half a second after it has acknowledged, on a machine that is held up later: what
@@ -105,7 +105,7 @@ def named_sidecar(url: str) -> Sidecar | None:
     if not isinstance(named, str) or not Path(named).is_absolute() or not Path(named).is_dir():
         raise UsageError(
             f"the sidecar at {url} keeps its store in {named or 'a place that it does not name'}, which cannot be read "
-            "from here: run beside it, or leave --sidecar out"
+            "from here: run on its machine, or leave --sidecar out"
         )
     return Sidecar(url, Path(named))
 

@@ -1,4 +1,4 @@
-"""Declaration of a run by one of its processes in its `voice.run` span: all that a report needs and no turn tells.
+"""Declaration of a run by one of its processes in its `voice.run` span: all that a report needs and no turn carries.
 Pure.
 
 Values are plain or JSON text, as span attributes are; what was not asked for is left out.

@@ -135,7 +135,7 @@ class Scenario(RunSection):
     ] = Field(default={}, alias="protocol", title="table", description="write it as a table, under [protocol]")
     callers: CallerBehavior = Field(default_factory=CallerBehavior, title="table")
     speech: SpeechTable = Field(default_factory=SpeechTable, title="table")
-    keep: Annotated[KeepSection, Meaning("what is kept of calls beside the store")] = Field(
+    keep: Annotated[KeepSection, Meaning("what is kept of calls next to the store")] = Field(
         default_factory=KeepSection, title="table"
     )
     phase_tables: list[PhaseTable] = fields.tables("phases")

@@ -263,13 +263,13 @@ class KeepSection(TomlTable):
     keep_audio: Annotated[
         bool,
         Option(
-            "keep both channels of each call beside the store, for --keep-for", "output", "run", declared="keep_audio"
+            "keep both channels of each call next to the store, for --keep-for", "output", "run", declared="keep_audio"
         ),
     ] = fields.flag(False, alias="audio")
     keep_text: Annotated[
         bool,
         Option(
-            "keep what was said, recognized and answered beside the store, for --keep-for",
+            "keep what was said, recognized and answered next to the store, for --keep-for",
             "output",
             "run",
             declared="keep_text",

@@ -19,7 +19,7 @@ LOOK_EVERY_S: Final = 0.1
 START_LOOK_S: Final = 0.005
 
 PlanCall = Callable[[int], CallPlan]  # the next call, with its intended start
-MakeCall = Callable[[CallPlan, Callable[[], None]], object]  # from its start, of which it tells, to its end
+MakeCall = Callable[[CallPlan, Callable[[], None]], object]  # from its start, which it reports, to its end
 
 
 class OpenCalls:

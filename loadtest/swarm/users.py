@@ -47,7 +47,7 @@ OF_THE_ANSWERED: Final = "{} (of the answered)"
 INVALID: Final = "invalid turn"
 IDLE_S: Final = 1.0  # how often a user with nothing to do looks again
 WAIT_LOOK_S: Final = 0.1  # how often one that waits before it calls again looks whether it is to leave
-# How long the first callers may notice the start of the run after one another.
+# The longest time between the first callers' detections of the run's start.
 START_LOOK_S: Final = 0.01
 STAND_BY_S: Final = 0.2
 

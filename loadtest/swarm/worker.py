@@ -63,7 +63,7 @@ class Recording:
         self._in_hand.append(exchange)
 
     def record(self) -> None:
-        """Record the exchanges in hand about which nothing more may come."""
+        """Record the pending exchanges that can receive no more events."""
         call = self._call
         if call is None:
             return

@@ -21,7 +21,7 @@ _HOUR: Final = ("--cache-ttl", "1h")
 _NO_DELAY: Final = ("--cache-delay", "constant:0ms")
 _CACHE: Final = (*_HOUR, *_NO_DELAY)
 _CLOUD: Final = "the cloud model (lognormal, median 744 ms, p90 4.1 s)"
-# Under noise the same question is recognized in other words now and then, as from a caller who asks again.
+# Under noise the same question is recognized in other words now and then, as if the caller asked again.
 _NOISY: Final = {"noise": "babble", "snr": 12.0}
 # Silero takes babble for speech, and does not hear the end of a turn in it.
 _NOISY_CACHE: Final = ("--vad", "energy", "--cache", "memory", *_CACHE)
@@ -196,7 +196,7 @@ TECHNIQUES: Final = (
     ),
     Technique(
         "parallel-calls",
-        "Have the model check a question beside its answer instead of before it",
+        "Have the model check a question during its answer instead of before it",
         ("--llm-parallel", "2", "--llm-guard", "before"),
         ("--llm-parallel", "2", "--llm-guard", "beside"),
         "LLM",

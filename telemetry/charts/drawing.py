@@ -89,7 +89,7 @@ def page_palette() -> Palette:
 
 
 Row = dict[str, Any]
-# The rows of a chart, which are given beside its specification, and one row for what is drawn once.
+# The rows of a chart, which are passed separately from its specification, and one row for what is drawn once.
 ROWS: Final = alt.Chart(alt.NamedData("rows"))
 ONCE: Final = ROWS.transform_aggregate(rows="count()")
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -199,7 +199,7 @@ def finished(layers: Sequence[alt.Chart], colors: Palette, height: int, *, left:
     for place, layer in enumerate(layers):
         made = layer.to_dict(validate=False)
         for name in ("$schema", "config", "data", "datasets"):
-            made.pop(name, None)  # the rows are given beside the specification
+            made.pop(name, None)  # the rows are passed separately
         for selection in made.pop("params", ()):
             made["name"] = f"layer_{place}"
             selections.append({**selection, "views": [made["name"]]})

@@ -23,7 +23,7 @@ _ROOM: Final = 84
 _LEGEND_HEIGHT: Final = 17
 _LONGEST_LABEL: Final = 150
 _LETTER_WIDTH: Final = 5  # px, of narrow letters: no more of them are left of a longer label
-# Verdicts in words, each with its color and its shape: by shape alone they can be told apart, too.
+# Verdicts in words, each with its color and its shape: shape alone also distinguishes them.
 _VERDICTS: Final = {
     "worse": ("missed", "cross"),
     "better": ("met", "triangle-up"),

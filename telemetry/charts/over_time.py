@@ -180,7 +180,7 @@ _FUNNEL_AXES: Final = {
 
 
 def funnel(colors: Palette, unit: str, limit: float, limit_text: str) -> Row:
-    """Draw a figure at each look with bounds that close over time, beside the limit and, of a difference, zero; below,
+    """Draw a figure at each look with bounds that close over time, next to the limit and, of a difference, zero; below,
     what was decided at each look.
 
     Rows have `time`, `stage`, `estimate`, `lower`, `upper`, `verdict` and `text`.

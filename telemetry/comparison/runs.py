@@ -50,9 +50,9 @@ class ComparedRun:
         if self.unreached is not None:
             return f"{self.label} says nothing about the service: {self.unreached}"
         if self.generator_limit is not None:
-            return f"{self.label} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
+            return f"{self.label} is generator-limited ({self.generator_limit}): no verdict on the service"
         if self.left_out is not None:
-            return f"in {self.label} {self.left_out}, and percentiles leave them out: nothing is claimed of it"
+            return f"in {self.label} {self.left_out}, and percentiles leave them out: no verdict"
         if (self.telemetry_lost or 0.0) > LOST_SHARE_LIMIT:
             return f"{percent(self.telemetry_lost, LOST_SHARE_LIMIT)} of the telemetry of {self.label} is missing"
         return None

@@ -59,8 +59,8 @@ class RegressionMargin:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """A run beside a baseline. `decisive` is the difference that the margin is about. `is_judged_otherwise` says that
-    the run was judged by other objectives than those of the baseline, by which good turns are counted."""
+    """A run compared with a baseline. `decisive` is the difference that the margin is about. `is_judged_otherwise` says
+    that the run was judged by other objectives than those of the baseline, by which good turns are counted."""
 
     baseline: ComparedRun
     candidate: ComparedRun
@@ -102,7 +102,8 @@ def compare_runs(
     *,
     is_judged_otherwise: bool = False,
 ) -> RunComparison:
-    """Every figure of a run beside the baseline's, and the verdict. Good turns are counted by the `objectives`."""
+    """Every figure of a run compared with the baseline's, and the verdict. Good turns are counted by the
+    `objectives`."""
     asked = asked_differences(baseline.asked, candidate.asked)
     paired = pairing(baseline.turns, candidate.turns, why_no_pairs(asked))
     figures = figures_for(objectives)

@@ -6,7 +6,7 @@ a dimension that has nothing to do with the selection is Pearson's statistic, a 
     X² = Σ (selected with the value - expected)² / (turns with the value × p (1 - p)),   p = selected / all
 
 X² sees a difference that many values share. One value of hundreds hardly moves it, so that the value that is selected
-most above its share is asked for beside it: the binomial chance of that, times the number of values. The dimension's
+most above its share is tested in addition: the binomial chance of that, times the number of values. The dimension's
 p-value is twice the smaller of the two.
 
 - **Calls.** Turns of one call are alike in the selection and in the dimension. X² and all counts are divided by the

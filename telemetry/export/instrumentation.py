@@ -137,7 +137,7 @@ def announce_run(
 ) -> None:
     """Emit the start or end of a run, with what the generator declares about itself, as a `voice.run` span.
 
-    `attributes` travel under `voice.run.`, beside `voice.run.run_id`, `.phase` and `.process_id`.
+    `attributes` travel under `voice.run.`, in addition to `voice.run.run_id`, `.phase` and `.process_id`.
     """
     now_ns = wall_ns()
     telemetry.tracer.start_span(

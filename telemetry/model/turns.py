@@ -173,7 +173,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     contradicted_metrics: tuple[str, ...] = ()  # by name
     contradicted_causes: tuple[str, ...] = ()  # the causes, in the same order
 
-    # What arrived beside the conversation, from the end of the turn before to the end of this one.
+    # What arrived outside the conversation, from the end of the turn before to the end of this one.
     unknown_events: NonNegative | None = None  # of types that the protocol does not know
     unknown_event_names: tuple[str, ...] = ()  # the first few of them
     duplicate_events: NonNegative | None = None  # sent twice, and heard once

@@ -122,7 +122,7 @@ _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 _MINUTES: Final = {"m": 1, "h": 60, "d": 1440, "w": 10_080}
 _BUDGETS: Final = f"error budgets are those of the last {PERIOD_DAYS} days"
-# Kinds of OpenSLO that may stand beside objectives in a file, and hold none.
+# Kinds of OpenSLO documents that may be in a file with objectives, and hold none.
 _OTHER_KINDS: Final = ("Service", "DataSource", "SLI", "AlertPolicy", "AlertCondition", "AlertNotificationTarget")
 _OUTCOMES: Final = tuple(outcome for outcome in semconv.OUTCOMES if outcome not in ("cut", "invalid", "pending"))
 

@@ -16,7 +16,7 @@ from telemetry.objectives.objective import Objective
 QUIET_AFTER: Final = "1h"
 
 _BY: Final = ", ".join(each for each in series.LABELS if each != "cohort")
-# What stays when a sidecar is deployed anew; its instance is another one then.
+# Labels that stay when a sidecar is redeployed; its instance changes then.
 _BY_TARGET: Final = "sum by (job, service)"
 _HEADER: Final = """\
 # Recording and alert rules for Prometheus, made from objectives by `voiceprobe rules`: do not edit them.
@@ -125,7 +125,7 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
     eligible = f"{series.ELIGIBLE}_total"
     yield {
         "alert": "VoiceTurnsAbsent",
-        # A sidecar that was started anew has no series before its first turn.
+        # A sidecar that was restarted has no series before its first turn.
         "expr": f"sum(increase({eligible}[{window}])) == 0\n"
         f"or (absent_over_time({eligible}[{window}]) and on () count({received} offset {window}))",
         "for": short,

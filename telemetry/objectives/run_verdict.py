@@ -5,7 +5,7 @@ at p50; control is within it`. Cohort, stage, size and beginning are each named 
 (`telemetry.explanation.miss_cause` has the rules); what is not shown is left out, never guessed.
 
 Of several missed objectives the sentence is about voice-to-voice, else about the one whose error budget is overspent
-most. A run that was limited by its generator claims nothing, and says that first.
+most. A run that was limited by its generator has no verdict, which is stated first.
 """
 
 from collections.abc import Sequence

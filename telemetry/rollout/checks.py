@@ -52,7 +52,7 @@ _OUTCOMES: Final = {"no_reply": ("no_reply", "timeout"), "errors": ("error",), "
 
 
 def columns_of(check: Check) -> tuple[str, ...]:
-    """The columns beside metrics and outcomes that a check reads."""
+    """Return the columns that a check reads in addition to metrics and outcomes."""
     match check.kind:
         case "fallback":
             return (FALLBACK,)

@@ -328,7 +328,7 @@ _WORDS: Final[dict[ComparisonState, str]] = {
 @dataclass(frozen=True, slots=True)
 class ComparisonSentence:
     """`sentence` holds the first reason, `reasons` the others; `basis` says by which margins. Where something that has
-    to be complete is not (`is_incomplete`), nothing is claimed, whatever the figures."""
+    to be complete is not (`is_incomplete`), there is no verdict, whatever the figures."""
 
     state: ComparisonState
     sentence: str
@@ -340,7 +340,7 @@ class ComparisonSentence:
 def comparison_sentence(found: CohortComparison, limited: str | None = None) -> ComparisonSentence:
     """The comparison in a sentence; `limited` says why nothing may be claimed of the service, if nothing may.
 
-    As in a rollout, what is incomplete comes before any figure: nothing is claimed then.
+    As in a rollout, incompleteness comes before any figure: there is no verdict then.
     """
     incomplete = [*([] if limited is None else [limited]), *_incomplete(found)]
     state, reasons = ("open", incomplete) if incomplete else _state(found)

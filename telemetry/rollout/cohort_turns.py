@@ -17,7 +17,7 @@ WER_ERRORS: Final = "wer_errors"
 WER_WORDS: Final = "wer_reference_words"
 TOKENS: Final = "llm_tokens"
 REPLY_AUDIO: Final = "reply_audio_ns"
-# Columns of codes beside the slices.
+# Columns of codes in addition to the slices.
 OUTCOME: Final = "outcome"
 CALL: Final = "call"  # or the user, where callers are assigned by user and the turn names one
 AUDIO: Final = "audio"  # what the caller said: utterance, conditions and their drawing

@@ -7,7 +7,7 @@ users where callers are assigned by user; those that met both cohorts belong to 
 be one of a user who is counted already, or of one more. So a split does not fit only if it would not whatever users
 such calls are of.
 
-The gate holds for what is incomplete, and a comparison on a page claims nothing: both by the same limits.
+With incomplete data the gate holds, and a comparison on a page gives no verdict: both by the same limits.
 """
 
 import math

@@ -145,7 +145,7 @@ DEFAULT_CACHE_MISSES: Final = Check("cache_misses", "cache_misses", _DEFAULT_CAC
 class Stage:
     """A step of the rollout: the candidate's share of all callers, and what has to be there before the next one.
 
-    `control_share` is what the control gets; less than the rest where other cohorts are served beside the two.
+    `control_share` is what the control gets; less than the rest where further cohorts are served.
     """
 
     name: str

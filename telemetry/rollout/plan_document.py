@@ -219,7 +219,7 @@ class _GuardrailTable(_TomlTable):
         )
 
 
-# The keys that a kind of check has beside its margin.
+# The keys that a kind of check has in addition to its margin.
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "quantile": ("metric", "statistic"),
     "tail": ("metric",),
@@ -305,7 +305,7 @@ class _PlanTable(_TomlTable):
                 place = watched.index(DEFAULT_CACHE_MISSES.kind) + 1
                 yield (
                     ("cache_misses",),
-                    f"is false beside guardrails[{place}], which watches them; leave one out",
+                    f"conflicts with guardrails[{place}], which watches them; leave one out",
                 )
 
     def plan(self) -> RolloutPlan:

@@ -79,7 +79,7 @@ class Excess:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Candidate minus control with its standard error, and both figures beside it."""
+    """Candidate minus control with its standard error, and both figures."""
 
     value: float
     standard_error: float

@@ -39,7 +39,7 @@ def run(options: SidecarOptions) -> int:
     progress; what was acknowledged is stored in any case.
     """
 
-    os.umask(0o077)  # the database makes files of its own beside the store's
+    os.umask(0o077)  # the database makes files of its own next to the store's
 
     async def main() -> None:
         stop = StopRequests()

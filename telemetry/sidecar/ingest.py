@@ -2,7 +2,7 @@
 
 Receivers call `Ingest.take` in the event loop. One thread decodes each request. Another takes what is decoded as a
 group, commits it in one transaction, gives the answers back, and then counts what was stored. More than two seconds of
-work never wait: further requests are told to come back.
+work never wait: further requests are refused with an advice to retry.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PENDING_BYTES_MAX: Final = 64 << 20
 PENDING_S_MAX: Final = 2.0
 # Python's exporters give up ten seconds after their first attempt, so a retry must come well before that.
 RETRY_AFTER_S: Final = 1
-# What a request costs beside its body, and a group beside its requests, in bytes of a body.
+# What a request costs in addition to its body, and a group in addition to its requests, in bytes of a body.
 _REQUEST_COST_BYTES: Final = 4096
 _GROUP_COST_BYTES: Final = 64 << 10
 # A commit of few rows takes nearly as long as one of many (9 ms of CPU for one request, 15 ms for eight): small groups
@@ -179,7 +179,7 @@ class Ingest:
         self.bad_requests += 1
 
     def refused_request(self) -> None:
-        """Count a request that was told to come back before it reached `take`."""
+        """Count a request that was refused with an advice to retry before it reached `take`."""
         self.refused_requests += 1
 
     async def take(self, signal: Signal, encoding: Encoding, body: bytes) -> Taken:

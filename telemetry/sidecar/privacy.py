@@ -323,7 +323,7 @@ def _make(store: Path, path: Path) -> None:
     try:
         write_durably(temporary, secrets.token_bytes(KEY_BYTES))
         try:
-            os.link(temporary, path)  # whoever was first has made it
+            os.link(temporary, path)  # the first process has created it
         except FileExistsError:
             return
         fsync_directory(store)

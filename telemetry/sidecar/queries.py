@@ -31,7 +31,7 @@ MSGPACK: Final = "application/vnd.msgpack"
 PARAMETERS_BYTES_MAX: Final = 1 << 20
 BODY_WITHIN_S: Final = 10.0
 ANSWER_WITHIN_S: Final = 30.0
-# So many are answered at once, the others wait their turn; beyond these the asker is told to come back.
+# So many are answered at once, the others wait their turn; further ones are refused with an advice to retry.
 THREADS: Final = 2
 WAITING_MAX: Final = 8
 _RETRY_AFTER_S: Final = 2
@@ -74,7 +74,7 @@ class _Answering:
 class Questions:
     """Answers questions to the store that this process owns; used in one event loop.
 
-    A question that takes too long is interrupted, and its asker told so.
+    A question that takes too long is interrupted and answered with an error.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class SidecarSettings(BaseModel):
     store: Path = _setting("store", "directory of the store, which is required; created when missing")
     keep_transcripts: bool = _setting("store", "store transcripts and other texts, which are dropped otherwise", False)
     redact_names: Path | None = _setting(
-        "store", "file of names, one a line, that no text keeps, beside those of a short list"
+        "store", "file of names, one a line, that no text keeps, in addition to those of a short list"
     )
     slo: Path | None = _setting("store", "objectives (OpenSLO) whose thresholds become histogram buckets")
     keep_days: float | None = _setting(

@@ -283,7 +283,7 @@ class CallCounts:
 
 @dataclass(frozen=True, slots=True)
 class CohortSummary:
-    """One cohort beside the others."""
+    """The figures of one cohort, compared with the others."""
 
     cohort: str
     turns: TurnCounts
@@ -329,7 +329,7 @@ class StartCounts:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSummary:
-    """One phase of a run beside the others, in the order of time; a ramp too. `metrics` are those of PHASE_METRICS."""
+    """The figures of one phase of a run, in the order of time; a ramp too. `metrics` are those of PHASE_METRICS."""
 
     phase: str
     kind: str | None
@@ -428,7 +428,7 @@ class Contradictions:
             found["withheld"] = f"{count(total, 'impossible value')} ({causes})"
         if self.late_spans:
             revised = turns(self.revised_turns)
-            found["late"] = f"{count(self.late_spans, 'span')} of services came late: {revised} judged anew"
+            found["late"] = f"{count(self.late_spans, 'span')} of services came late: {revised} judged again"
         return found
 
 

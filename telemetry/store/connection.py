@@ -16,7 +16,7 @@ import duckdb
 from telemetry.model.errors import StoreError
 from telemetry.store.schema import ArrowTable, Table
 
-# Percentiles are exact while a view has no more turns, unless a reader is told otherwise.
+# Percentiles are exact while a view has no more turns, by default.
 EXACT_TURNS: Final = 500_000
 
 Row = dict[str, Any]

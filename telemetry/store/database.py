@@ -35,7 +35,7 @@ _ROW_GROUP_ROWS: Final = 16_384
 # Reopening a store reads its log, and commits wait while a checkpoint puts it into the file: at a million turns that
 # takes 0.8 and 0.25 s of CPU for one of this size. A shorter one would hold up more than one in a hundred requests.
 CHECKPOINT_BYTES: Final = 96 << 20
-# How long whoever wants to own a store waits for those who read it or are about to leave it.
+# How long a new owner of a store waits for its readers and its previous owner.
 OWN_WITHIN_S: Final = 10.0
 READ_WITHIN_S: Final = 5.0
 _EVERY_S: Final = 0.05

@@ -15,7 +15,7 @@ from telemetry.store.schema import TIME_COLUMNS, ArrowTable, Table
 _Column = Any
 _compute: Any = pc
 
-# What tells a row apart: what `keys` needs of a table.
+# The identity of a row: the columns that `keys` needs of a table.
 KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     "turns": ("trace_id", "span_id", "run_id", "call_id", "turn_index", "source"),
     "spans": ("trace_id", "span_id"),

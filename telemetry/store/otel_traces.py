@@ -20,7 +20,7 @@ _compute: Any = pc
 
 _TIMESTAMP: Final = pa.timestamp("ns", tz="UTC")
 _ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())
-# The table's columns, in its order; columns of one event or link stand beside each other as lists.
+# The table's columns, in its order; columns of events and of links are parallel lists.
 OTEL_TRACES_SCHEMA: Final[Any] = pa.schema(
     [
         ("Timestamp", _TIMESTAMP),

@@ -26,7 +26,7 @@ _TRACE_DIGITS: Final = 32
 _POINTS: Final = tuple(
     f"{name}_perf_ns" for name in ("speech_end", "endpoint", "asr_final", "llm_first_token", "tts_first_chunk")
 )
-# What tells which turns are the same, and what is made of both sides.
+# The columns that identify equal turns, and those derived from both sides.
 _READ: Final = (
     *("source", "run_id", "trace_id", "span_id", "call_id", "response_id", "turn_index", "started_unix_ns"),
     *("outcome", "phase_kind", "voice_to_voice_ns", "speech_end_audio_ns", *_POINTS),
@@ -102,7 +102,7 @@ class TurnSides:
         calls, began = {*new, *removed}, [call[3] for call in (*new, *removed)]
         first, last = min(began) - SIDES_APART_NS, max(began) + SIDES_APART_NS
         if not removed and first >= self._known_since_ns and all(call[0] == "client" for call in new):
-            # The trace tells which call it is, whatever else has its name.
+            # The trace identifies the call, whatever else has its name.
             known = {call: call[1] if call[1] in self._since else call[2] for call in calls}
             calls = {call for call, name in known.items() if name in self._since}
             first = min([min(began), *(self._since[known[call]] for call in calls)])

@@ -63,7 +63,7 @@ class PointRow:
     exemplars: Sequence[Exemplar] = ()
 
 
-# The columns beside those that every version of the store has; they have the names of the fields above.
+# Columns that not every version of the store has; they have the names of the fields above.
 POINT_COLUMNS: Final[Mapping[str, Any]] = {
     "kind": pa.string(),
     "unit": pa.string(),

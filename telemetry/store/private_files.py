@@ -26,7 +26,7 @@ def make_folder(path: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> BinaryIO:
-    """Open a file to write, with `flags` beside O_WRONLY and O_CREAT; its mode becomes 0600. Raises OSError."""
+    """Open a file to write, with `flags` in addition to O_WRONLY and O_CREAT; its mode becomes 0600. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, FILE_MODE)
     try:
         os.fchmod(descriptor, FILE_MODE)

@@ -172,7 +172,7 @@ class StoreReader:
                 now_unix_ns, database = self._wall_clock_ns(), here
                 if database is None:
                     database = stack.enter_context(read_only(self.directory, within_s=_LOCKED_WITHIN_S))
-                    # Where no sidecar runs any more, whoever reads the store removes what was kept of calls and is due.
+                    # Without a running sidecar, a reader of the store removes kept calls that are due.
                     remove_expired(self.directory, now_unix_ns)
                 cursor = stack.enter_context(database.snapshot())
                 return asked(StoreConnection(cursor, self.directory, now_unix_ns, self._exact_turns))

@@ -3,8 +3,8 @@ none of it.
 
 A list of the names that carry words would be out of date with each release of a framework, and what it misses is stored
 for good. So it is the other way round: numbers and flags are kept under any name, text only under a name that is known
-to be a label (an id, a model, a state) of the framework that sent it, which its instrumentation scope tells. Anything
-else, a service's own attributes among it, is left out. The names are data: telemetry/data/text-labels.toml.
+to be a label (an id, a model, a state) of the framework that sent it, which its instrumentation scope identifies.
+Anything else, a service's own attributes among it, is left out. The names are data: telemetry/data/text-labels.toml.
 """
 
 import re
@@ -60,7 +60,7 @@ class NameKind(IntEnum):
 
     TEXT = 0  # may be what somebody said
     LABEL = 1
-    ID = 2  # a label that tells one call, session or item from another
+    ID = 2  # a label that identifies a call, session or item
     PERSON = 3  # names a person
     OWN = 4  # of our own callers: chosen or made by voiceprobe
     REASON = 5  # a sentence that says why something happened

@@ -60,7 +60,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(serving: Served) -> Iterator[Served]:
-    """The manifest is as it was when a test is over; the page reads it anew each time."""
+    """The manifest is as it was when a test is over; the page reads it again each time."""
     manifest = serving.folder / "manifest.jsonl"
     before = manifest.read_bytes()
     yield serving

@@ -83,9 +83,9 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap(panels: list[dict[str, 
     numbers = [panel["id"] for panel in panels]
     assert len(numbers) == len(set(numbers))
     for one, two in combinations([panel["gridPos"] for panel in panels], 2):
-        beside = one["x"] + one["w"] <= two["x"] or two["x"] + two["w"] <= one["x"]
+        apart = one["x"] + one["w"] <= two["x"] or two["x"] + two["w"] <= one["x"]
         above = one["y"] + one["h"] <= two["y"] or two["y"] + two["h"] <= one["y"]
-        assert beside or above, (one, two)
+        assert apart or above, (one, two)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 
 

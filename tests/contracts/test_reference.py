@@ -199,7 +199,7 @@ def test_a_cell_cannot_break_its_table() -> None:
 
 LIST = Path(__file__).with_name("capabilities.txt")
 REMOVED = "removed: "
-# A name in the first cell of a row of a table; the heading tells names apart that several commands have.
+# A name in the first cell of a row of a table; the heading distinguishes equal names of several commands.
 NAME = re.compile(r"\| `([^`]+)`")
 ADDRESS = re.compile(r'url_path="(\w+)"')
 

@@ -170,7 +170,7 @@ HOOKS = """
 from tests.integration.reruns import pytest_itemcollected, pytest_runtest_makereport, pytest_runtest_teardown
 """
 # The server of the module and that of the session are broken by the first test that asks, and stay so until they are
-# made anew. Each test that has begun leaves a line.
+# made again. Each test that has begun leaves a line.
 TESTS = """
 import pathlib
 import pytest

@@ -1,7 +1,7 @@
 """The golden answers about a store of as many turns as asked for: those of `calls`, again and again as other turns.
 
 Each is drawn from variants of one turn that are decoded as they are, with another wait for the answer in each, so that
-every derived column is what the product makes of it. Only what tells turns apart is replaced, in columns: ids, moments
+every derived column is what the product makes of it. Only what identifies turns is replaced, in columns: ids, moments
 on the wall clock, the run, the process and its numbers. The spans of the turns are not stored: no answer needs them.
 """
 
@@ -160,7 +160,7 @@ class _Template:
         return pa.concat_tables([self._side("client", turns), self._side("service", reported)])
 
     def _side(self, source: semconv.Source, turns: "_Turns") -> ArrowTable:
-        """The rows of one side with everything replaced that tells them apart."""
+        """The rows of one side with everything replaced that identifies them."""
         table = (self._client if source == "client" else self._service).take(pa.array(turns.rows))
         run_id = self.run.run_id
         known_run = SERVICE_RUN if (run_id, source) == (_WITHOUT_A_RUN, "service") else run_id

@@ -211,7 +211,7 @@ def serve(round_s: float, receive_buffer: int | None, deaf: bool, replies: tuple
 
 @dataclass(frozen=True, slots=True)
 class QuickEndpoint:
-    """A running one. `order("stop 1")` tells it what to do."""
+    """A running endpoint. `order("stop 1")` controls it."""
 
     url: str
     process: "subprocess.Popen[str]"

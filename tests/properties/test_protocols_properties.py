@@ -151,7 +151,7 @@ def test_prepared_frames_unmask_to_what_went_in(payload: bytes, text: bool, mask
     assert bytes(event.data) == payload  # type: ignore[union-attr]  # a frame
 
 
-# A pool to draw from: building deep random JSON anew is most of a property's time.
+# A pool to draw from: building deep random JSON each time is most of a property's time.
 SCALARS: list[Any] = [None, True, False, 0, 1, -1, 2**70, 1.5, -0.0, 1e300, float("nan"), float("inf"), "", "x", "AAA="]
 NESTED: list[Any] = [[], {}, [[]], [None], ["audio"], ["text", "audio"], {"type": "audio/pcm"}, {"type": 3}, {"id": []}]
 DEEPER: list[Any] = [{"input": {"format": value}, "output": {"format": value, "voice": value}} for value in NESTED]

@@ -24,7 +24,7 @@ from corpora.sources.importing.tables import (
     read_text,
     string,
 )
-from corpora.sources.importing.tree import SourceTree, beside, has_suffix, is_audio, same_name
+from corpora.sources.importing.tree import SourceTree, file_with_suffix, has_suffix, is_audio, same_name
 
 # What the columns of a row are called in the layouts, by the field of an item.
 FILE_NAMES: Final = (
@@ -465,14 +465,14 @@ def _folder(tree: SourceTree, settings: Settings) -> Found:
     for path in _recordings(tree):
         shown = tree.shown(path)
         try:
-            yield Item(str(Path(shown).with_suffix("")), tree.find(shown), shown, _text_beside(tree, path))
+            yield Item(str(Path(shown).with_suffix("")), tree.find(shown), shown, _text_of(tree, path))
         except CorpusError as error:
             yield Fault(str(error))
 
 
-def _text_beside(tree: SourceTree, path: Path) -> str | None:
+def _text_of(tree: SourceTree, path: Path) -> str | None:
     # Both yes.txt and yes.wav.txt are common.
-    for text in (beside(path, suffix) for suffix in (".txt", ".lab", f"{path.suffix}.txt")):
+    for text in (file_with_suffix(path, suffix) for suffix in (".txt", ".lab", f"{path.suffix}.txt")):
         if text.is_symlink() or text.is_file():
             shown = tree.shown(text)
             file = tree.find(shown)

@@ -164,7 +164,7 @@ def _unused(tree: SourceTree) -> Iterator[str]:
         if is_audio(path):
             reason = "no list names it"
         elif suffix in _TEXTS:
-            reason = "there is no recording with this name beside it"
+            reason = "there is no recording with this name next to it"
         elif suffix in _LISTS:
             reason = "it was not recognized as a list of recordings; if it is one, give its path or use --format"
         else:

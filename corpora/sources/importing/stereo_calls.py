@@ -18,7 +18,7 @@ from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.decoding import open_stream
 from corpora.sources.importing.items import Fault, Item, Place, Settings
 from corpora.sources.importing.tables import number, read_objects, read_table, string
-from corpora.sources.importing.tree import SourceTree, beside, has_suffix, is_audio
+from corpora.sources.importing.tree import SourceTree, file_with_suffix, has_suffix, is_audio
 
 STEP_S = 0.010
 
@@ -180,7 +180,7 @@ def _seconds(steps: int) -> float:
 
 def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[tuple[float, str]]:
     """The middle in seconds and the text of each line of the caller in the transcript next to a recording."""
-    files = (beside(audio, suffix) for suffix in (".json", ".tsv", ".csv"))
+    files = (file_with_suffix(audio, suffix) for suffix in (".json", ".tsv", ".csv"))
     found = next((file for file in files if file.is_symlink() or file.is_file()), None)
     if found is None:
         return []

@@ -103,8 +103,8 @@ def same_name(path: Path) -> Path:
     return path
 
 
-def beside(path: Path, suffix: str) -> Path:
-    """The file with another suffix beside a file; the suffix may be in capital letters, as that of the file may be."""
+def file_with_suffix(path: Path, suffix: str) -> Path:
+    """The file of the same name with another suffix, which may be in capital letters, as that of the file may be."""
     stem = path.name.removesuffix(path.suffix)
     names = [path.with_name(f"{stem}{end}") for end in (suffix, suffix.upper(), suffix.title())]
     return next((name for name in names if name.is_symlink() or name.is_file()), names[0])

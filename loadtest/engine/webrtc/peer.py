@@ -32,7 +32,7 @@ _QUIET_NS: Final = 100_000_000
 _LOOK_S: Final = 0.05
 _REPORT_EVERY_NS: Final = 1_000_000_000
 # A peer sends RTCP about every second, and checks of its own consent every five (RFC 7675): with nothing at all it is
-# gone. ICE itself would notice after half a minute.
+# gone. ICE itself would detect it after half a minute.
 _GONE_NS: Final = 6_000_000_000
 _FLUSH_S: Final = 0.3
 
@@ -240,7 +240,7 @@ class PeerCall:
     def _sent_late(self, late_ns: int) -> None:
         self._say(LinkKind.SENT_LATE, HANDED_OVER.pack(late_ns))
 
-    # What goes on beside it.
+    # Background tasks.
 
     async def _repeat(self, wanted: KeepAlive) -> None:
         while not self._over:

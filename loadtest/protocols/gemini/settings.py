@@ -166,7 +166,7 @@ def setup_message(options: CallerOptions, settings: GeminiSettings, *, enterpris
 
 
 def _realtime_input(options: CallerOptions, settings: GeminiSettings) -> dict[str, Any]:
-    """Return how the service tells turns apart; empty where it is as by default."""
+    """Return how the service separates turns; empty for its default."""
     detection: dict[str, Any] = {}
     if options.turn_control == "manual":
         detection["disabled"] = True

@@ -50,7 +50,7 @@ class RoomReply(AgentReply):
 
     def __init__(self) -> None:
         super().__init__()
-        self.adds_messages = False  # the agent's session tells what was added to the conversation
+        self.adds_messages = False  # the agent's session sends what was added to the conversation
 
     def audio(self, raw_type: str, pcm: bytes, rate_hz: int) -> list[VoiceEvent]:
         """Account for one packet; silence before the first audible one of a reply is the idle line."""

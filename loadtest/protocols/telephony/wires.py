@@ -27,7 +27,7 @@ Message = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedCall:
-    """The facts of one call that the provider tells the agent."""
+    """The facts of one call that the provider sends to the agent."""
 
     digits: str  # 32 hexadecimal ones, which the ids are made of
     stream_id: str

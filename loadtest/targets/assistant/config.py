@@ -256,7 +256,7 @@ class AssistantConfig(CheckedTable):
     )
     llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint that answers", _A_URL)
     llm_model: _Text = _setting("default", "model to ask for at --llm-url")
-    llm_instructions: _Text | None = _setting(None, "what a model is told first, where the caller says nothing of it")
+    llm_instructions: _Text | None = _setting(None, "the model's instructions, if the caller sends none")
     llm_max_tokens: _Whole | None = _whole(None, 1, 100_000, "tokens of an answer at most, of a model")
     llm_batch: _Whole = _whole(1, 1, 1_000, "pieces of a model's answer that are passed on together")
     llm_prefix_cache: _Switch = _setting(True, "let the local model keep what it has read of a prompt", _A_SWITCH)
@@ -266,7 +266,7 @@ class AssistantConfig(CheckedTable):
     llm_sentences: _Whole | None = _whole(None, 1, 100, "sentences of an answer at most; the model is stopped then")
     llm_speculate: _Switch = _setting(False, "begin answers on partial transcripts, before the final one", _A_SWITCH)
     llm_guard: _Guard = _choice(
-        _Guard, "off", "have the model check a question: before it answers, or beside its answer"
+        _Guard, "off", "have the model check a question: before it answers, or during its answer"
     )
     llm_late: _Late = _choice(
         _Late,

@@ -74,7 +74,7 @@ class SendBuffer:
         except BlockingIOError:
             sent = 0
         except OSError:
-            self.closed = True  # the reader notices, and closes
+            self.closed = True  # the reader sees this, and closes
             return False
         if sent < len(data):
             self._rest.append(data[sent:])
@@ -138,7 +138,7 @@ _READ_SIZE: Final = 256 * 1024
 _ANCILLARY_SIZE: Final = 64
 _EVENTS_AT_ONCE: Final = 32
 _HEALTH_EVERY_NS: Final = 1_000_000_000
-_RECEIVE_BUFFER: Final = 64 * 1024  # small, so that callers soon notice when the endpoint does not read
+_RECEIVE_BUFFER: Final = 64 * 1024  # small, so that callers soon detect an endpoint that does not read
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ INGESTED: Final[dict[str, Family]] = {
         ),
         ("duplicates", "duplicate_items", "Rows that had been stored already (retries)."),
         ("bad_requests", "", "Requests that could not be read."),
-        ("refused_requests", "", "Requests told to come back: overload or a full disk."),
+        ("refused_requests", "", "Requests refused with an advice to retry: overload or a full disk."),
         ("unmapped_spans", "", "Spans with names that are not ours, kept raw."),
         ("framework_spans_given_up", "", "Spans of frameworks dropped before they became a turn: too many were open."),
         ("framework_spans_left_over", "", "Spans of stages whose turn never came."),

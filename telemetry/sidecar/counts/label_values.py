@@ -7,8 +7,8 @@ are never set back while they are shown. If the value comes back, its series beg
 the counter reset of a restarted process.
 
 The limits of the labels multiply, so the combinations have a limit too, far above what a service uses at the same time.
-Beyond it a combination keeps what tells rollouts apart, cohort and route, and is `other` in tier and model; for all of
-those there is always a place.
+Beyond it a combination keeps what distinguishes rollouts, cohort and route, and is `other` in tier and model; for all
+of those there is always a place.
 """
 
 from collections.abc import Callable, Hashable

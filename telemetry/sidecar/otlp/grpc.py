@@ -28,7 +28,7 @@ _METHODS: Final[dict[str, Signal]] = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": "metrics",
 }
-# What senders may try beside these; they retry a call that is canceled, but not one that is not implemented.
+# What senders may try in addition to these; they retry a call that is canceled, but not one that is not implemented.
 _UNIMPLEMENTED: Final = (
     "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
     "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",

@@ -1,6 +1,6 @@
 """Metric points of OTLP as rows of the store: numbers, histograms, exponential histograms and summaries.
 
-There are few beside the spans. A point that cannot be stored is refused alone.
+They are few compared with spans. A point that cannot be stored is refused alone.
 """
 
 import math

@@ -27,7 +27,7 @@ from telemetry.store.rollout_rows import RolloutEntry
 
 _log = logging.getLogger(__name__)
 
-# Answers of HTTP to whoever moves the share.
+# HTTP answers to the program that changes the share.
 BEGUN: Final = 200
 UNKNOWN: Final = 404
 REFUSED: Final = 409
@@ -246,7 +246,7 @@ class RolloutEvaluator:
         return plan
 
     def _others(self, rollout: _Evaluated) -> tuple[RolloutPlan, ...]:
-        """The plans beside which this one cannot be evaluated."""
+        """Return the plans that conflict with this one."""
         plans = (each.plan for each in self._rollouts.values() if each is not rollout)
         return tuple(plan for plan in plans if conflicts([rollout.plan, plan]))
 

@@ -299,7 +299,7 @@ def model_servers(
 
 
 # Of each series: by how much it grew from one reading to the next. A smaller value than before is a server that began
-# anew.
+# again.
 _READINGS: Final = """
     WITH read AS (
         SELECT service, name, attributes, unix_ns, kind, value, count, sum, bucket_counts, explicit_bounds

@@ -138,7 +138,7 @@ def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -
         turns, f, logged = "chosen", head.filter, None
         plan = replace(plan, source=source_of(head.filter))
     compared = _compared(connection, plan, f, (covering, logged), (view, _lost_of(head.summary)))
-    # A plan says how much may be invalid; without one, a run whose load generator was the limit claims nothing.
+    # A plan limits the invalid turns; without one, a run limited by its load generator has no verdict.
     limited = covering is None and head.summary is not None and head.summary.is_generator_limited
     sentence = None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None)
     return CohortsAnswer(

@@ -77,7 +77,8 @@ _RETRIES: Final = {
 
 def counts_of_turns(connection: StoreConnection, f: Filter) -> tuple[Behavior, SpeechBoundErrors, Beside, Retries]:
     """Return how callers behaved, and how well it is known where their speech began and ended, over the valid turns;
-    and over all turns what came beside answers, and how long callers were asked to wait before they called again."""
+    and over all turns what arrived outside conversations, and how long callers were asked to wait before they called
+    again."""
     where, bounded = turns_of(f) & viewed(f), "FILTER (is_judged AND speech_end_perf_ns IS NOT NULL)"
     columns = {
         **{name: f"count(*) FILTER (is_judged AND ({condition}))" for name, condition in BEHAVIOR.items()},

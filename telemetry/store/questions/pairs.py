@@ -1,4 +1,4 @@
-"""Client turns beside what the service reported of them: how far the two agree, where the time of a turn goes.
+"""Client turns compared with what the service reported of them: how far the two agree, where the time of a turn goes.
 
 A turn's row holds both sides (telemetry.store.pairing).
 """

@@ -27,7 +27,7 @@ _FRACTIONS: Final = (0.5, 0.95, 0.99)
 _VALUES_AT_ONCE: Final = 1_000_000
 _DEVIATIONS: Final = 1.959964  # of a normal distribution, on both sides of 95 %
 
-# What tells calls apart, as a number: a turn without a call belongs to its trace, or to itself.
+# The identity of a call, as a number: a turn without a call belongs to its trace, or to itself.
 CALL: Final = "hash(CASE WHEN call_id <> '' THEN call_id WHEN trace_id <> '' THEN trace_id ELSE span_id END)"
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -62,7 +62,8 @@ _WINDOW_NS: Final = 1_000_000_000
 _STEPS: Final = (1, 2, 5)
 _STEADY: Final = f"phase_kind IS DISTINCT FROM '{RAMP}'"
 _VALID: Final = "outcome <> 'invalid'"
-# What a run is shown and judged by, beside its objectives; a call connects, whatever its first turn asks.
+# Figures by which a run is shown and judged, in addition to its objectives; a call connects, whatever its first turn
+# asks.
 _STATEMENT: Final = f"""
     SELECT run_id, count(*) FILTER ({ASKED}) AS total, count(*) FILTER ({ASKED} AND outcome = 'ok') AS ok,
            count(*) FILTER ({ASKED} AND NOT {_VALID}) AS invalid,

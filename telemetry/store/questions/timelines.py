@@ -37,7 +37,7 @@ COUNT_TICK_NS: Final = 5_000_000_000
 MOST_BUCKETS: Final = 60
 STATISTIC: Final = "p95"
 WINDOW_STEPS: Final = 4
-# More lines than that nobody tells apart: the cohorts with most turns have one.
+# More lines than that cannot be distinguished: the cohorts with most turns have one.
 MOST_LINES: Final = 6
 _MOST_STEPS: Final = 120
 # How many times the turns that the percentile needs a window holds on average.

@@ -98,7 +98,7 @@ def search_condition(
     connection: StoreConnection, search: TurnSearch, column: str, run_id: str | None
 ) -> tuple[Condition, FoundWords]:
     """Return what a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that
-    were kept beside it."""
+    were kept."""
     where = Condition("TRUE")
     if search.since_unix_ns is not None:
         where &= Condition("started_unix_ns >= ?", (search.since_unix_ns,))
@@ -132,7 +132,7 @@ def search_condition(
 
 
 PAGE_SIZES: Final = (25, 50, 100)
-# A table is sorted anew for each of its pages: whoever wants what is behind so many turns narrows the search.
+# A table is sorted again for each of its pages: to reach turns beyond them, narrow the search.
 MOST_PAGED: Final = 10_000
 HEAT_COLUMNS: Final = 60
 OUTLIERS: Final = 60

@@ -1,7 +1,7 @@
 """Removes what was kept of calls when its time is over.
 
 Names of files say when they were made and when they go: nothing has to be read. A file that claims to be made in the
-future, because a clock was wrong, is dated anew: it goes after its own time counted from now, never later.
+future, because a clock was wrong, is dated again: it goes after its own time counted from now, never later.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _JUMP_S: Final = 60.0
 
 
 def remove_expired(store: Path, now_unix_ns: int) -> int:
-    """Remove the files beside a store whose time is over; how many those were. What cannot be removed stays."""
+    """Remove the files next to a store whose time is over; how many those were. What cannot be removed stays."""
     removed = 0
     now_unix_s = now_unix_ns // NS_PER_S
     for folder in _folders(store / FOLDER):

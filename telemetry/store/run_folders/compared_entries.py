@@ -65,7 +65,7 @@ def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Obj
 def compare_entries(
     entries: Sequence[RunEntry], margin: RegressionMargin, by: ComparedBy, opened: Opened
 ) -> tuple[RunComparison, ...]:
-    """Each run after the first beside the first. Raises StoreError, ValueError for fewer than two runs."""
+    """Compare each run after the first with the first. Raises StoreError, ValueError for fewer than two runs."""
     if len(entries) < 2:
         raise ValueError("two runs or more are compared")
     baseline, *others = (read_run(entry, margin, by.objectives, opened) for entry in entries)

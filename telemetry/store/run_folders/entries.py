@@ -146,7 +146,7 @@ class RunTrend:
 @dataclass(frozen=True, slots=True)
 class RunTrends:
     """The trends with the most runs; `left_out` is how many others there are, `unfit` how many runs are in none because
-    nothing is claimed of them or they have too few turns for a p95."""
+    they have no verdict or too few turns for a p95."""
 
     shown: tuple[RunTrend, ...]
     left_out: int = 0

@@ -1,5 +1,5 @@
 """The places of runs (folders of runs, single run folders, stores, and the addresses of sidecars), and what the folder
-of a run holds beside its store and reports: the objectives it was judged by, and the result of a search for the
+of a run holds next to its store and reports: the objectives it was judged by, and the result of a search for the
 capacity.
 """
 
@@ -26,7 +26,7 @@ SUMMARY_NAME: Final = "summary.json"
 OBJECTIVES_NAME: Final = "objectives.yaml"
 SETTINGS_PREFIX: Final = "settings-"
 BENCH_NAME: Final = "llm.json"
-# Objectives are no mark of a run's folder: somebody's own may lie beside a store.
+# Objectives are no mark of a run's folder: somebody's own may lie next to a store.
 _LEFT_BY_RUNS: Final = ("logs", SUMMARY_NAME, BENCH_NAME)
 # A folder that is being removed has this name until it is gone.
 REMOVING_PREFIX: Final = ".removing-"
@@ -146,7 +146,7 @@ def kept_objectives(folder: Path | None) -> Path | None:
     return kept if kept is not None and kept.is_file() else None
 
 
-def objectives_kept_beside(store: str) -> Path | None:
+def objectives_next_to(store: str) -> Path | None:
     """The file of the run folder around a store; None for a store of its own, and for a sidecar."""
     return kept_objectives(folder_around(store))
 

@@ -114,7 +114,7 @@ def read_summary(place: StorePlace) -> RunEntry | None:
         return None
     run, figures, telemetry = found.run, found.metrics.voice_to_voice, found.telemetry
     generator, calibration = found.generator, found.generator.calibration
-    # What the generator's own open turns leave undecided claims nothing of those objectives alone.
+    # Only objectives that the generator's own open turns leave undecided have no verdict.
     is_by_generator = found.exit_code == _GENERATOR_LIMITED
     is_undecided = is_by_generator and found.verdict is not None and found.verdict.state == "undecided"
     is_limited = ((is_by_generator or generator.limited) and not is_undecided) or generator.processes_lost > 0

@@ -82,7 +82,7 @@ def figures(
     answered = truths[(truths[:, TruthColumn.DONE] >= began) & (truths[:, TruthColumn.DONE] < ended)]
     lag_ms = shown_percentile((answered[:, TruthColumn.WORST_LAG] / 1e6).tolist(), "p99")
     share = share_of_core(endpoint["cpu"], began, ended)
-    of_truth = _beside_the_truth(inside, truths, answer.get("hears") == "first_audio")
+    of_truth = _compared_with_truth(inside, truths, answer.get("hears") == "first_audio")
     unsure = of_truth["unsure"] > UNSURE_SHARE_LIMIT * max(1, len(inside))
     was_limit = unsure or (lag_ms or 0.0) > ENDPOINT_LATENESS_P99_MS or (share or 0.0) > ENDPOINT_CORE_SHARE
     return {
@@ -102,7 +102,7 @@ def figures(
     }
 
 
-def _beside_the_truth(turns: Rows, truths: Rows, hears_audio: bool) -> dict[str, Any]:
+def _compared_with_truth(turns: Rows, truths: Rows, hears_audio: bool) -> dict[str, Any]:
     """Return for the answered, valid turns: what was measured against what the endpoint knows, how wide the
     stated intervals are, and how many of them do not contain the truth."""
     heard = TruthColumn.FIRST_AUDIO if hears_audio else TruthColumn.FIRST_CHUNK

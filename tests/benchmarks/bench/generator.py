@@ -1,4 +1,4 @@
-"""The load generator beside a program in C and a usual locustfile: one measurement, and all that were asked for."""
+"""The load generator next to a program in C and a usual locustfile: one measurement, and all that were asked for."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ STALLS: Final = {
 }
 _STOPPED_S: Final = (0.005, 0.2)
 _STOPPED_EVERY_S: Final = 0.6
-# Files that one process has open beside its sockets.
+# Files that one process has open in addition to its sockets.
 OTHER_FILES: Final = 200
 # Besides connecting and its window, a sender starts up and comes to its end.
 ENDS_S: Final = CONNECT_S + 30.0

@@ -1,4 +1,5 @@
-"""Our figures beside those of aiperf and guidellm, on the same server in the same run, and llama.cpp's own times.
+"""Our figures compared with those of aiperf and guidellm, on the same server in the same run, and llama.cpp's own
+times.
 
     .venv/bin/python -m tests.benchmarks.llm.peers [REQUESTS] [ROUNDS]
 
@@ -257,7 +258,7 @@ def at(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def beside_timings(answers: list[LlmAnswer]) -> None:
+def compare_timings(answers: list[LlmAnswer]) -> None:
     """Print what our figures add to llama.cpp's own times, which are those of its computing alone."""
     pairs = [(answer, answer.timings) for answer in answers if answer.timings is not None]
     first = [(answer.first_token_s or 0) * 1e3 - (own.prompt_ms or 0) for answer, own in pairs]
@@ -289,7 +290,7 @@ def main() -> None:
             compare(title, target, folder, requests, rounds)
         with llama() as target:
             answers = compare(f"llama.cpp, {TOKENS} tokens", target, folder, requests, rounds)
-        beside_timings(answers)
+        compare_timings(answers)
     print(EXPLAINED)
     print(f"in {time.monotonic() - began:.0f} s")
 

@@ -77,7 +77,7 @@ class Row:
                 return [each.primary_turns is not None for each in every]
             case "rolled back by cache misses":
                 return ["cache_misses" in each.worse for each in every]
-            case "told of the gap":
+            case "aware of the gap":
                 return [any("gap" in reason for reason in each.reasons) for each in every if each.verdict == "hold"]
             case "turns to roll back":
                 return [self._turns_to_roll_back(each) for each in every]
@@ -128,7 +128,7 @@ class Row:
     def document(self) -> dict[str, object]:
         """All that is known of it, as JSON has it."""
         named: Sequence[Figure] = ("rolled back", "promoted", "promoted by the primary check", "turns to roll back")
-        named = (*named, "forecast at 25 %", "forecast at 50 %", "told of the gap")
+        named = (*named, "forecast at 25 %", "forecast at 50 %", "aware of the gap")
         found: dict[str, object] = {"scenario": self.scenario.name, "rollouts": len(self.rollouts)}
         found |= {figure: _finite(self.figure(figure)) for figure in named}
         found |= {"rolled back, 95 %": self.rolled_back.interval, "promoted, 95 %": self.promoted.interval}

@@ -22,7 +22,7 @@ Figure = Literal[
     "promoted",
     "promoted by the primary check",
     "rolled back by cache misses",
-    "told of the gap",
+    "aware of the gap",
     "turns to roll back",
     "forecast at 25 %",
     "forecast at 50 %",
@@ -41,8 +41,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A row. `services` are taken in turn, one a rollout. `plan` are tables of the plan's file beside its cohorts and
-    stages; `rollouts` multiplies the number that is asked for."""
+    """A row. `services` are taken in turn, one a rollout. `plan` are tables of the plan's file in addition to its
+    cohorts and stages; `rollouts` multiplies the number that is asked for."""
 
     name: str
     services: tuple[Service, ...]
@@ -119,7 +119,7 @@ def _identical() -> Iterator[Scenario]:
         for share in SHARES if must or service in (LONG, replace(LONG, hits=None)) else (0.25,):
             yield _one(f"identical: {name}", service, SAME, share, _NO_ALARM, *must, *_all_checks(service, share))
     for name, atoms in {**ATOMS, **_IN_A_GAP}.items():
-        warned = (Limit("told of the gap", least=0.95),) if name in _IN_A_GAP else ()
+        warned = (Limit("aware of the gap", least=0.95),) if name in _IN_A_GAP else ()
         for share in (0.05, 0.25):
             yield _one(f"identical: time-outs, {name}", replace(BIMODAL, atoms=atoms), SAME, share, _NO_ALARM, *warned)
     at_p50 = '[primary]\nmetric = "voice_to_voice"\nstatistic = "p50"\nmargin = "100ms"'
@@ -225,7 +225,7 @@ def _onsets() -> Iterator[Scenario]:
 
 
 def _every_turn() -> Iterator[Scenario]:
-    """Levels hold whoever looks how often."""
+    """Levels hold however often anyone looks."""
     for name, change, limit in (
         ("identical", SAME, _NO_ALARM),
         ("p95 at the margin", Change(MARGIN_MS), _NOT_PROMOTED),

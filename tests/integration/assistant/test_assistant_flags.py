@@ -38,9 +38,9 @@ def flags(share: float) -> bytes:
 
 def replace(file: Path, content: bytes) -> None:
     """Replace a file as a deployment does: the name always holds a whole file."""
-    beside = file.with_suffix(".new")
-    beside.write_bytes(content)
-    beside.replace(file)
+    updated = file.with_suffix(".new")
+    updated.write_bytes(content)
+    updated.replace(file)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The official client against our assistant: whoever wrote it did not write us."""
+"""The official client, written independently, against our assistant."""
 
 import asyncio
 import base64

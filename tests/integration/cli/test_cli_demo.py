@@ -114,7 +114,7 @@ def test_engines_that_are_unknown_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def busy_machine() -> Iterator[None]:
-    """Something else has every core to do all the time, at the priority of whoever starts a demo."""
+    """Keep every core busy all the time, at the priority of the demo."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     yield
     ended = [each.poll() for each in loops]

@@ -34,7 +34,7 @@ KEY = ("it does not accept the key", TOKEN_VARIABLE)
 
 @dataclass(frozen=True)
 class Case:
-    """An address, what is given beside it, and words of the sentence."""
+    """An address, further flags, and words of the sentence."""
 
     name: str
     address: str

@@ -23,7 +23,7 @@ FRAMES = [b"%07d" % number * 190 for number in range(2000)]  # 1,330 bytes each,
 
 
 class Owner:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.ready, self.heard, self.gone = gevent.event.Event(), bytearray(), list[str]()

@@ -110,7 +110,7 @@ class Answers(BaseHTTPRequestHandler):
 
 
 class Owner:
-    """Notes what it is told, and stands in for the protocol, too."""
+    """Records its calls, and replaces the protocol, too."""
 
     def __init__(self) -> None:
         self.items: list[TransportItem] = []

@@ -1,4 +1,4 @@
-"""A caller who speaks TLS to a plain port, and one who does not to a TLS port: told at once where the server answers
+"""A caller who speaks TLS to a plain port, and one who does not to a TLS port: detected at once if the server answers
 anything, and with the same hint where it never does. The servers are asyncio's own."""
 
 import asyncio

@@ -2,7 +2,7 @@
 peer.
 
 TURNS is a file with a JSON object a line, in the order of the calls. The observers are Pipecat's; what a pipeline would
-tell them is told by this program, on a clock that it sets, so that hours of conversations take a second. Stages that
+tell them is driven by this program, on a clock that it sets, so that hours of conversations take a second. Stages that
 Pipecat's services trace are given to Pipecat's own functions for their attributes.
 """
 

@@ -108,7 +108,7 @@ def _run(
         for rule in group["rules"]:
             rule.pop("annotations", None)  # promtool would compare them
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
-    beside = [{"series": name, "values": values} for name, values in {**HEALTHY, **(others or {})}.items() if values]
+    healthy = [{"series": name, "values": values} for name, values in {**HEALTHY, **(others or {})}.items() if values]
     tests: list[dict[str, Any]] = [
         {"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": labels} for labels in alerts]}
         for (at, name), alerts in expected.items()
@@ -116,7 +116,7 @@ def _run(
     content = {
         "rule_files": ["rules.yml"],
         "evaluation_interval": evaluated_every,
-        "tests": [{"interval": "1m", "input_series": [*turns, *beside], "alert_rule_test": tests}],
+        "tests": [{"interval": "1m", "input_series": [*turns, *healthy], "alert_rule_test": tests}],
     }
     (tmp_path / "tests.yml").write_text(yaml.safe_dump(content))
     done = subprocess.run(
@@ -255,7 +255,7 @@ def _bot(name: str, turns: str, instance: str = "sidecar:4318") -> dict[str, str
 
 
 def _absent(tmp_path: Path, others: dict[str, str], expected: dict[str, list[dict[str, str]]]) -> None:
-    """At which minutes telemetry is absent, and of what: the labels beside the severity."""
+    """At which minutes telemetry is absent, and of what: the labels other than the severity."""
     alerts: Expected = {
         (at, "VoiceTelemetryAbsent"): [{"severity": "page", **labels} for labels in found]
         for at, found in expected.items()

@@ -2,7 +2,7 @@
 
 Runs in the environment of the peer: messages are made and read by LiveKit's own protobuf classes, so the fixtures owe
 nothing to the code that they test. One line of a fixture is one message as it came, in base64, or `{"played": true}`
-where the agent was told that what it flushed is played, or `{"asked": true}` where the caller began to speak. Of each
+where the agent received that what it flushed is played, or `{"asked": true}` where the caller began to speak. Of each
 run of audio only the first three messages are kept. The first line says what was recorded. SPEECH is mono at 48 kHz.
 """
 

@@ -1,7 +1,7 @@
 """A real sidecar evaluates rollouts; what Argo Rollouts and Flagger make of its answers by their documented rules.
 
-Their rules are written here anew: Argo's measurement of a web metric and the few operators of its conditions, and what
-Flagger makes of the status of a webhook.
+Their rules are written here independently: Argo's measurement of a web metric and the few operators of its conditions,
+and what Flagger makes of the status of a webhook.
 """
 
 import json

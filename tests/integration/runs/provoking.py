@@ -128,7 +128,7 @@ class MachineProbe:
                 self._pauses.append(window)
 
     def saw_a_pause_in(self, turn: Turn, provoked: list[Window]) -> bool:
-        """Whether the machine paused in a turn, before or after what was provoked if not beside it."""
+        """Whether the machine paused in a turn, before or after the provoked pause, or during it."""
         return any(
             pause.touches(turn) and not any(_is_within(pause, window) for window in provoked) for pause in self._pauses
         )

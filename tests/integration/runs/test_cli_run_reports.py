@@ -87,7 +87,7 @@ def test_a_run_measures_judges_and_says_so(good_run: Ended) -> None:
     assert summary["turns"]["total"] > 0
     assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
     assert set(summary["metrics"]) == set(METRIC_NAMES)
-    # Without a valid turn, where the machine paused in every one, nothing is claimed; else it took 0.3 s at least.
+    # Without a valid turn, where the machine paused in every one, there is no verdict; else it took 0.3 s at least.
     assert (summary["metrics"]["voice_to_voice"]["p50_s"] is None) == (summary["turns"]["ok"] == 0)
     assert (summary["metrics"]["voice_to_voice"]["p50_s"] or 1.0) > 0.3
     assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
@@ -97,7 +97,7 @@ def test_a_run_measures_judges_and_says_so(good_run: Ended) -> None:
     assert summary["generator"]["receive_stamp"] == "kernel"
     assert "Voice to voice" in out
     assert "How well this was measured" in out
-    cited = "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips' speech bounds"
+    cited = "calibrated to ±0.12 ms at 10 callers on 2026-11-21, plus the error of the clips' speech bounds"
     assert summary["generator"]["calibration"]["sentence"] == cited
     assert cited in " ".join(out.split())
     # What the clips state of their bounds has come all the way, and what turns state of their own with it.

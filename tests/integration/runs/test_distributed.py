@@ -62,7 +62,7 @@ def _finish(process: subprocess.Popen[str], out: Path) -> tuple[str, dict[str, A
 
 
 def _is_over(pid: int) -> bool:
-    """Whether a process runs no more; whoever has to look after it may not have noticed yet."""
+    """Whether a process runs no more; its parent may not have reaped it yet."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -222,7 +222,7 @@ def test_aggregated_of_a_master_and_its_workers_is_voice_to_voice_alone(url: str
     for figure in ("min_response_time", "max_response_time", "avg_response_time", "median_response_time"):
         assert total[figure] == pytest.approx(heard[figure]), figure
     stages = {name: row["num_requests"] for name, row in rows.items()}
-    assert stages["llm_first_token_latency (of the answered)"] > 0, "they have rows of their own beside it"
+    assert stages["llm_first_token_latency (of the answered)"] > 0, "they have their own rows"
 
 
 def _heard(page: httpx.Client) -> int:

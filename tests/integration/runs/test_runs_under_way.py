@@ -95,7 +95,7 @@ def test_removing_a_run_whose_processes_were_killed_leaves_nothing(tmp_path: Pat
         finally:
             run.kill()
             run.communicate(timeout=BOUND_S)
-        # Its children notice that it is gone, and end: until then the folder is written to, and stays.
+        # Its children detect its end, and exit: until then the folder is written to, and stays.
         until = time.monotonic() + BOUND_S
         while (found := _called(tmp_path, "runs", "remove", "killed", "--yes"))[0] != ExitCode.OK:
             assert "the run is under way" in found[2]

@@ -225,7 +225,7 @@ def test_a_slow_reader_makes_turns_long_and_not_invalid() -> None:
         calls = callers.call()
     turns = [turn for call in calls for turn in call]
     for turn in turns:
-        if turn.outcome != "ok":  # then for a pause of this machine, which is shown beside it
+        if turn.outcome != "ok":  # then for a pause of this machine, which is recorded
             assert turn.outcome_observed == "ok"
             assert not {"full socket", "unsent audio"} & set(turn.invalid_reasons)
             own_ns = (turn.frame_lateness_worst_ns, turn.receive_lag_worst_ns, turn.loop_lag_worst_ns)

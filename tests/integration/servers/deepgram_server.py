@@ -26,7 +26,7 @@ from tests.unit.loadtest.protocols.contract.scripts.deepgram import message
 LOUD: Final = 500
 LOUD_FRAMES: Final = 10  # 20 ms each
 QUIET_FRAMES: Final = 30  # longer than any pause within the words
-# After the end of the question was noticed: what is sent, and when.
+# After the end of the question was detected: what is sent, and when.
 SCRIPT_S: Final = {"final": 0.0, "text": 0.12, "audio": 0.15, "more": 0.2, "ended": 0.25}
 GREETING: Final = [message("Welcome", request_id="550e8400-e29b-41d4-a716-446655440000")]
 SENTENCES: Final = ("It is on.", "Anything else?")

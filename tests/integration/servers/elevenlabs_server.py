@@ -1,8 +1,8 @@
 """An ElevenLabs agent that answers after known delays.
 
 `python -m tests.integration.servers.elevenlabs_server PORT REPLY_MS`. It sends the messages of the contract suite's
-script, so that whoever talks to it keeps that script honest, and can be interrupted. It hears a question in loud audio
-and its end in quiet audio, however long the caller's frames are; when it is told that the user is active, it sends the
+script, so that its clients keep that script honest, and can be interrupted. It hears a question in loud audio
+and its end in quiet audio, however long the caller's frames are; on a message that the user is active, it sends the
 script's odd messages. It prints one line of JSON for each request to connect and each message that it gets (`got`), and
 one for each turn: the moments right before each message is handed to the socket and right after, on the clock that all
 processes of a machine share.
@@ -41,7 +41,7 @@ TOOL: Final = "weather"
 SIGNATURE: Final = "cvtkn_1"
 TEXT: Final = "It is on. "
 HEARD: Final = "turn the light on"
-# After the end of the question was noticed: what is sent, and when.
+# After the end of the question was detected: what is sent, and when.
 SCRIPT_S: Final = ((0.0, "final"), (0.03, "tool"), (0.06, "started"), (0.13, "text"), (0.25, "audio"), (0.35, "ended"))
 
 

@@ -4,7 +4,7 @@
 plays the scripts of the contract suite, and is as strict as the service: what it does not know closes the session with
 code 1007. A model whose name is in `CLOSES` is refused.
 
-It hears speech in loud frames of audio and its end in quiet ones, or is told both by a caller with manual turns. The
+It hears speech in loud frames of audio and its end in quiet ones, or receives both from a caller with manual turns. The
 instructions of a session say how it answers: at once, after a call of a tool, or with a reply that only speech stops.
 LOG gets a line of JSON for each message, with the moment at which it was received, or those right before it was handed
 to the socket and right after (`at_ns` and `done_ns`), on the clock that all processes of a machine share.

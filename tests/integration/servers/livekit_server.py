@@ -20,7 +20,7 @@ LOUD_FRAMES: Final = 10  # 20 ms each
 QUIET_FRAMES: Final = 30  # longer than any pause within the words
 TONE: Final = array("h", [6000, -6000] * (48_000 * 40 // 2000)).tobytes()  # 40 ms, audible from the first sample
 FINISHED: Final = b"\x42\x00"
-# After the end of the question was noticed: what is sent, and when.
+# After the end of the question was detected: what is sent, and when.
 SCRIPT_S: Final[tuple[tuple[float, str, list[bytes]], ...]] = (
     (0.0, "final", [wire.event(13, wire.field(1, b"x") + wire.field(2, 1))]),
     (

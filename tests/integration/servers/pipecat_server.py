@@ -21,7 +21,7 @@ LOUD_FRAMES: Final = 10  # 20 ms each
 QUIET_FRAMES: Final = 30  # longer than any pause within the words
 RATE_HZ: Final = 24_000
 TONE: Final = array("h", [6000, -6000] * (RATE_HZ * 40 // 2000)).tobytes()  # 40 ms, audible from the first sample
-# After the end of the question was noticed: what is sent, and when.
+# After the end of the question was detected: what is sent, and when.
 SCRIPT_S: Final[tuple[tuple[float, str, list[bytes]], ...]] = (
     (0.0, "stopped", [message_frame(rtvi("user-stopped-speaking"))]),
     (

@@ -1,7 +1,8 @@
 """Stage services over HTTP with known delays, which remembers when it sent what: `python stage_server.py PORT`.
 
 Standard library only. It keeps two moments of what it sends, right before it is handed to the kernel and right after:
-whoever waits for it may run first. They are those of the system's monotonic clock, which the load generator reads too.
+a process that waits for it may run first. They are those of the system's monotonic clock, which the load generator
+reads too.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ LATER_S: Final = 0.008
 SILENCE: Final = bytes(2 * 960)
 TONE: Final = array("h", [6000, 6000, 6000, -6000, -6000, -6000] * 160).tobytes()  # 8 kHz, loud from its first sample
 TONE_FRAMES: Final = 10
-# After the end of the question was noticed: what is sent, and when. The tone begins with the next frame of the track.
+# After the end of the question was detected: what is sent, and when. The tone begins with the next frame of the track.
 SCRIPT_S: Final[tuple[tuple[float, str, list[str]], ...]] = (
     (0.0, "stopped", [rtvi("user-stopped-speaking")]),
     (0.05, "final", [rtvi("user-input", {"text": "x", "input_type": "transcription", "final": True})]),

@@ -316,7 +316,7 @@ def test_a_partial_success_is_counted(collector: Collector, running, caplog: pyt
 
 
 class Listener:
-    """Accepts and does with each connection what it is told, on a thread of its own."""
+    """Accepts connections and handles each as configured, on its own thread."""
 
     def __init__(self, serve: Callable[[socket.socket, threading.Event], None]) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A voice webhook in a thread of the test: it checks who asks by Twilio's rule, and answers as the test says."""
+"""A voice webhook in a thread of the test: it authenticates requests by Twilio's rule, and answers as the test says."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""The simulation of rollouts tells right from wrong."""
+"""The simulation of rollouts distinguishes right from wrong decisions."""
 
 import json
 import math

@@ -331,7 +331,7 @@ def test_objectives_are_counted_alike(world: World) -> None:
 
 
 def test_an_objective_is_about_every_turn_of_which_a_stage_has_a_value(world: World) -> None:
-    """“31 of 31” beside a stage with n = 34: what does not decide is open, and counted."""
+    """“31 of 31” for a stage with n = 34: undecided turns are open, and counted."""
     objectives = world.summary_object["objectives"]
     for each, objective in zip(objectives, world.report.objectives, strict=True):
         assert each["good"] + each["bad"] + sum(each["open"].values()) == each["eligible"]

@@ -105,11 +105,11 @@ def test_a_file_of_objectives_is_parsed_again_once_it_has_changed(
     changed = text.replace(TARGET, "target: 0.96")
     for content in (changed, changed + "\n", text + "\n"):
         before = file.stat()
-        beside = tmp_path / "beside.yaml"
-        beside.write_text(content)
+        replacement = tmp_path / "beside.yaml"
+        replacement.write_text(content)
         if len(content) != before.st_size or content.startswith(text):
-            os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
-        beside.replace(file)
+            os.utime(replacement, ns=(before.st_atime_ns, before.st_mtime_ns))
+        replacement.replace(file)
         parsed.clear()
         assert list(in_force().objectives) == load_objectives(file)
         assert list(in_force().objectives) == load_objectives(file)

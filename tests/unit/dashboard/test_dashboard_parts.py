@@ -242,7 +242,7 @@ def test_the_head_says_what_how_old_and_how_well() -> None:
     for run in (RUN, replace(RUN, run_id="service:bot:2026-11-11")):
         details = trust.trust(run, found).details
         says(details, "3 impossible values (3 × ", "reported: before its turn began)")
-        says(details, "12 spans of services came late: 2 turns judged anew")
+        says(details, "12 spans of services came late: 2 turns judged again")
         assert "<b>" not in details.replace("<b></b>", "")
 
 

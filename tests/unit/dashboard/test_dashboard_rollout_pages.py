@@ -286,9 +286,9 @@ def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
     """The plan allows 5 %, the default is 1 %: 2 % of these turns are invalid."""
     of = Rollout(slower_ms=180, turns=2400, looks=4, invalid_each=50)
     fill_rollout(store, of, time.time_ns(), PLAN + "[completeness]\ninvalid_turns = 0.05\n")
-    says(shown("cohorts"), "✕ roll back", "at most 5 % may be", no=("nothing is claimed",))
+    says(shown("cohorts"), "✕ roll back", "at most 5 % may be", no=("no verdict on the service",))
     says(shown("cohorts", turns="chosen"), "streaming is worse than stable")
-    says(shown("rollout"), no=("nothing is claimed",))
+    says(shown("rollout"), no=("no verdict on the service",))
 
 
 @pytest.mark.slow
@@ -301,7 +301,7 @@ def test_a_lost_process_does_not_contradict_the_verdict_of_a_plan(store: Path) -
         writer.append(Batch(spans=[lost]))
     decides = "the plan of the rollout streaming decides, which allows 1 % invalid turns"
     lost = "1 of 2 generator processes was lost"
-    says(shown("cohorts"), lost, "✕ roll back", decides, no=("nothing is claimed",))
+    says(shown("cohorts"), lost, "✕ roll back", decides, no=("no verdict on the service",))
     says(shown("cohorts", turns="chosen"), "streaming is worse than stable")
 
 

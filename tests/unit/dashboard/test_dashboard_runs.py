@@ -76,8 +76,8 @@ def rows_of(html: str) -> list[list[str]]:
 def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
     app = page_of(shows, tmp_path)
     says(html_of(app), "No runs yet", "Start one with voiceprobe run ws://… ; the run shows here while it goes on.")
-    with shows.context() as beside:
-        beside.setenv(ENV_LOCUST, "http://127.0.0.1:8089")
+    with shows.context() as environment:
+        environment.setenv(ENV_LOCUST, "http://127.0.0.1:8089")
         beginning, _, end = text_of(page_of(shows, tmp_path)).partition("http://127.0.0.1:8089")
     assert beginning.endswith("no run is here. Start callers on Locust's page, ")
     assert end.lstrip().startswith("; the run shows here while it goes on.")

@@ -51,9 +51,9 @@ def test_objectives_say_how_many_turns_are_of_runs_that_claim_nothing(store: Pat
     assert '<div class="vp-gauge">' not in limited
     fill(store, Scene(turns=40, newest_unix_ns=now - 9_000 * S, run_id="run-lost", invalid_share=0.0))
     fill(store, Scene(turns=300, newest_unix_ns=now - 4_000 * S, run_id="run-valid", ended=True, invalid_share=0.0))
-    beside_a_valid_run = html_of(opened("objectives"))
-    says(beside_a_valid_run, "within", no=("not judged",))
-    says(beside_a_valid_run, "340 turns of these are of 2 runs whose load generator was the limit")
+    with_valid_run = html_of(opened("objectives"))
+    says(with_valid_run, "within", no=("not judged",))
+    says(with_valid_run, "340 turns of these are of 2 runs whose load generator was the limit")
 
 
 def test_objectives_of_valid_runs_have_no_such_sentence(full: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_limited_run_claims_nothing_and_says_why_once_before_every_figure(stor
     text = text_of(opened("now"))
     reason = "1 of 1 generator process was lost"
     assert text.count(reason) == 1
-    places = [text.index(part) for part in ("generator-limited: nothing is claimed", reason, "400 turns protocol")]
+    places = [text.index(part) for part in ("generator-limited: no verdict", reason, "400 turns protocol")]
     assert places == sorted(places)
     says(text, "○ 7 not judged", "Not judged:", "Good turns not judged the load generator was the limit")
     # Of the state of the run and of its telemetry a chip may still be green, of no objective.

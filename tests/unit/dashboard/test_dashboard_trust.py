@@ -131,7 +131,7 @@ def test_the_details_name_the_runs_that_weaken_it() -> None:
     assert plain(runs_trust(listed).details) == (
         "runs 1 damaged, 7 met, 1 missed, 1 not judged, 1 under way "
         "turns ○ 60 of 900 turns invalid, in 1 run (b) "
-        "generator ✕ the limit in 1 run (b): nothing is claimed about the service "
+        "generator ✕ the limit in 1 run (b): no verdict on the service "
         "damaged ✕ 1 run (e) "
         "source ○ 1 run (f): reported by the service, heard by no caller of ours "
         "telemetry ✕ 2 turns lost on the way in 1 run (c); nothing lost in 3 runs; "

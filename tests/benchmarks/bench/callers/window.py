@@ -41,7 +41,7 @@ def cpu_ns() -> int:
 
 
 class Window:
-    """The measured part of a sender's life. `lateness_ns` is appended to by whoever sends, in the order of sending.
+    """The measured part of a sender's life. `lateness_ns` is appended to by the sender, in the order of sending.
 
     It opens and closes by an alarm of the system: a sender whose event loop starves is measured all the same.
     """

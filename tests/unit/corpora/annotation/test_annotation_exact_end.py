@@ -1,4 +1,5 @@
-"""Tests of the exact end of speech: sounds whose end is known by calculation, and a direct search beside ours."""
+"""Tests of the exact end of speech: sounds whose end is known by calculation, and a direct search compared with
+ours."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The cache: the same as rendering anew, whole or not at all, shared, mended when damaged, and bounded."""
+"""The cache: the same as rendering again, whole or not at all, shared, mended when damaged, and bounded."""
 
 import multiprocessing
 import os
@@ -132,7 +132,7 @@ def test_a_damaged_piece_is_made_anew_and_the_others_stay(made: Corpus, stored: 
     file.unlink()
     file.write_bytes(content)
     root = stored.cache_entry.folder.parents[1]
-    for _ in range(2):  # the second time, the damaged one is still there beside the good one
+    for _ in range(2):  # the second time, the damaged one is still there next to the good one
         again = Renderings.open(made, stored.profile, 16_000, 7, root)
         again.cache_entry.check(map(entry_key, made.utterances))
         put_all(again)

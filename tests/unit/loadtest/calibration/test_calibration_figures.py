@@ -124,7 +124,7 @@ def test_fewer_than_a_hundred_turns_are_judged_by_nobody() -> None:
 def test_an_error_beyond_the_limit_is_named() -> None:
     bad = step(2, error_ns=1_200_000)
     assert (bad.verdict, bad.fell_behind) == ("not trustworthy", True)
-    # 1.2 ms beside the truth, and stated to be off by half a millisecond at the most.
+    # 1.2 ms off the truth, and stated to be off by half a millisecond at the most.
     assert bad.failed == (
         "the true voice-to-voice of 120 of 120 turns is outside its stated interval (by up to 0.700 ms)",
     )

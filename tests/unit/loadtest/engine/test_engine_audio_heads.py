@@ -27,7 +27,7 @@ SECRET = bytes(reversed(range(256)))  # a cipher that the test can take off agai
 
 
 class Socket:
-    """A socket that accepts as much as it is told to, with the connection's own outbox before it."""
+    """A socket that accepts as much as is set, with the connection's own outbox before it."""
 
     def __init__(self, room: Callable[[], int], *, secured: bool) -> None:
         self.on_wire, self.room = bytearray(), room

@@ -13,7 +13,7 @@ BASE = 7_000_003
 
 
 class Timer:
-    """A timer that notes how it is armed, and fires when it is told to."""
+    """A timer that notes how it is armed, and fires on demand."""
 
     fd = 99
 

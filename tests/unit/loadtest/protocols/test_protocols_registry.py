@@ -35,7 +35,7 @@ def python(code: str, *folders: Path) -> str:
 
 
 def install(folder: Path, module: str, entry_points: str, package: str = "small-wires") -> Path:
-    """Lay out a package as an installer does: a module beside the metadata with its entry points."""
+    """Lay out a package as an installer does: a module next to the metadata with its entry points."""
     metadata = folder / f"{package.replace('-', '_')}-1.2.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")

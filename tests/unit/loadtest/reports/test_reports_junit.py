@@ -1,4 +1,4 @@
-"""A run as a JUnit file and as Markdown: what passes, what fails, what claims nothing, and other people's text."""
+"""A run as a JUnit file and as Markdown: passed, failed and undecided cases, and foreign text."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Model servers in the report: beside the figures of turns, and never as one of them."""
+"""Model servers in the report: next to the figures of turns, and never as one of them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The exit code as a table, and the sentence beside it."""
+"""The exit code as a table, and its sentence."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -194,7 +194,7 @@ def test_calls_that_never_began_because_the_service_kept_the_earlier_ones_are_it
     assert run_outcome.reason.endswith(
         "; 5 of 400 calls that were due never began because --max-calls 50 were under way, kept by the service"
     )
-    # The verdict on the run says the same: neither "met" beside that exit code, nor "undecided".
+    # The verdict on the run says the same: neither "met" with that exit code, nor "undecided".
     sentence = verdict_sentence(summary, verdicts)
     assert sentence.startswith("Miss")
     assert sentence.endswith(
@@ -303,7 +303,7 @@ def test_a_limited_generator_says_what_mends_it(run: dict[str, Any], remedy: str
     assert run_outcome.reason.endswith(f"held up, did not say as recorded or could not begin; {remedy}")
 
 
-BESIDE = ", beside the error of the clips' speech bounds"
+BESIDE = ", plus the error of the clips' speech bounds"
 
 
 def stored(*, reached: bool = True, **changes: Any) -> dict[str, Any]:

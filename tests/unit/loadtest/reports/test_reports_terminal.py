@@ -227,7 +227,7 @@ IMPOSSIBLE = Contradictions(
 def test_values_that_cannot_be_and_late_spans_are_reported_where_there_were_any() -> None:
     text = words(final(summary=replace(material.summary(), contradictions=IMPOSSIBLE)))
     assert "3 impossible values (3 × endpointing, reported: longer than the span that states it)" in text
-    assert "12 spans of services came late: 2 turns judged anew" in text
+    assert "12 spans of services came late: 2 turns judged again" in text
     assert not any(each in final() for each in ("impossible", "came late"))
 
 

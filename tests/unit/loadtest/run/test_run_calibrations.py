@@ -69,9 +69,7 @@ def test_a_calibration_is_kept_and_cited_on_the_same_machine() -> None:
     assert kept() == [value]
     cited = citation(10, 1)
     assert cited.error_ms == 0.12
-    assert cited.sentence.startswith(
-        "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips'"
-    )
+    assert cited.sentence.startswith("calibrated to ±0.12 ms at 10 callers on 2026-11-21, plus the error of the clips'")
     assert citation(11, 1).state == "not reached"
 
 

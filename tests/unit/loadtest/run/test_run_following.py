@@ -161,7 +161,7 @@ def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, C
 def test_in_a_terminal_each_look_takes_the_place_of_the_one_before(followed: Callable[[World, Console], bool]) -> None:
     world, screen, rows = World(1010.0), io.StringIO(), [""]
     followed(world, Console(file=screen, force_terminal=True, width=60, highlight=False))
-    # As a terminal takes it: lines are begun anew, left, gone back to and erased.
+    # As a terminal takes it: lines are begun again, left, gone back to and erased.
     for code, text in re.findall(r"(\x1b\[[?\d;]*[A-Za-z]|\r|\n)|([^\x1b\r\n]+)", screen.getvalue()):
         if text:
             rows[-1] = text

@@ -1,4 +1,4 @@
-"""Where a run stands: its clock, the phase of a turn and what Locust is told, all under a clock of our own."""
+"""Progress of a run: its clock, the phase of a turn and the users that Locust gets, all under a simulated clock."""
 
 from loadtest.scenario.file import parse_scenario
 from loadtest.scenario.phases import LoadProfile, Phase, RunClock

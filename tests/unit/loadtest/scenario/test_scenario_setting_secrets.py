@@ -22,7 +22,7 @@ TELLING = st.sampled_from(
 
 @st.composite
 def tables(draw: st.DrawFn, text: str) -> dict[str, Any]:
-    """A table with a text somewhere in it, under a name that tells what it is."""
+    """A table with a text somewhere in it, under a name that says what it is."""
     value: Any = {draw(TELLING): text}
     for _ in range(draw(st.integers(0, 4))):
         value = {draw(NAMES): draw(st.sampled_from([value, [1, value]])), "other": 1}

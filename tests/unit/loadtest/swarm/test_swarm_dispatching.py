@@ -34,7 +34,7 @@ class Listener(User):
 
 
 class Watcher(User):
-    """One only, beside the others."""
+    """A user class with exactly one user."""
 
     fixed_count = 1
 
@@ -85,8 +85,8 @@ def test_each_worker_has_callers_of_each_class() -> None:
     st.sets(st.sampled_from(BESIDE)),
     st.lists(st.integers(0, 60), min_size=1, max_size=8),
 )
-def test_workers_are_within_one_user_of_each_other(workers: int, beside: set[type[User]], levels: list[int]) -> None:
-    dispatch = dispatcher(workers, Talker, *beside)
+def test_workers_are_within_one_user_of_each_other(workers: int, others: set[type[User]], levels: list[int]) -> None:
+    dispatch = dispatcher(workers, Talker, *others)
     for level in levels:
         asked = steps(dispatch, level)
         assert max(map(spread, asked)) <= 1

@@ -248,8 +248,8 @@ def test_a_negative_rest_is_kept_as_a_figure_and_not_drawn() -> None:
 
 
 def test_a_transcript_beside_the_answer_is_no_stage_on_the_way() -> None:
-    beside = msgspec.structs.replace(CLIENT, asr_final_perf_ns=END + 500 * MS)
-    bars = waterfall(beside, None).bars
+    reply_first = msgspec.structs.replace(CLIENT, asr_final_perf_ns=END + 500 * MS)
+    bars = waterfall(reply_first, None).bars
     assert all(b.name != "asr" for b in bars)
     assert bar(bars, "llm", "client") == (200, 450)
 

@@ -150,7 +150,7 @@ def test_an_agent_that_never_stopped_is_bad_and_what_nobody_can_tell_does_not_co
     [
         ("tokens_per_s", {"llm_tokens": 1, "llm_chunks": 1}),
         ("audio_rtfx", {"tts_last_chunk_perf_ns": 3_600 * MS}),  # all of it came in one chunk
-        ("llm_ttft", {"asr_final_perf_ns": 3_500 * MS}),  # the service transcribes beside its reply
+        ("llm_ttft", {"asr_final_perf_ns": 3_500 * MS}),  # the service transcribes during its reply
         ("wer", {"wer_errors": None, "wer_reference_words": None}),  # the clip has no text
         ("connect", {"connect_ns": None, "turn_index": 3}),
     ],

@@ -294,7 +294,7 @@ def test_words_are_weighed_by_their_number_and_clustered() -> None:
 
 
 def test_a_call_that_holds_a_large_part_of_the_turns_is_not_taken_for_all() -> None:
-    # One call of 250 turns beside 50 of 5; calls are slow or not as a whole.
+    # One call of 250 turns and 50 of 5; calls are slow or not as a whole.
     sizes = np.r_[250, np.full(50, 5)]
     clusters, rng = np.repeat(np.arange(51), sizes), np.random.default_rng(3)
     drawn = [np.repeat(rng.random(51) < 0.3, sizes).astype(float) for _ in range(400)]
@@ -474,19 +474,19 @@ def test_the_p_value_is_the_largest_of_all_numbers_of_users(seed: int) -> None:
 
 
 def test_a_loss_is_harder_to_see_beside_calls_without_a_user() -> None:
-    plain, beside = split(500, 500), split(500, 500, unnamed=(100, 0))
+    plain, with_unnamed = split(500, 500), split(500, 500, unnamed=(100, 0))
     assert plain.detectable_loss is not None
-    assert beside.detectable_loss is not None
-    assert beside.detectable_loss > plain.detectable_loss
-    assert beside.detectable_control_loss == plain.detectable_control_loss
+    assert with_unnamed.detectable_loss is not None
+    assert with_unnamed.detectable_loss > plain.detectable_loss
+    assert with_unnamed.detectable_control_loss == plain.detectable_control_loss
     # As found by trying: so few known ones that a hundred more would be too few as well.
     p_values = two_sided(1100, 0.5)
     most = max(left for left in range(500) if p_values[left + 100] < LIMIT)
-    share = 0.5 * (1 - beside.detectable_loss) / (1 - 0.5 * beside.detectable_loss)
+    share = 0.5 * (1 - with_unnamed.detectable_loss) / (1 - 0.5 * with_unnamed.detectable_loss)
     assert probabilities(1000, share)[: most + 1].sum() == pytest.approx(0.8, abs=1e-6)
     assert (
         "in the split of 1,000 users, whatever users 100 unnamed calls are of, a loss of "
-        in split_notes(beside, "new", "old", are_named=False)[0]
+        in split_notes(with_unnamed, "new", "old", are_named=False)[0]
     )
 
 

@@ -1,4 +1,4 @@
-"""Two cohorts beside each other: figures from numpy, and a sentence that claims nothing of what is incomplete."""
+"""Two cohorts side by side: figures from numpy, and no verdict on incomplete data."""
 
 from dataclasses import replace
 from typing import Any
@@ -101,8 +101,8 @@ def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
         "no reply ratio",
     ]
     assert {each.is_assumed for each in found.figures if each.decides} == {False}
-    beside = [each for each in found.figures if not each.decides]
-    assert {each.row.name for each in beside if not each.is_assumed} == {"cost per turn"}, "no price, and no margin"
+    shown = [each for each in found.figures if not each.decides]
+    assert {each.row.name for each in shown if not each.is_assumed} == {"cost per turn"}, "no price, and no margin"
     assert not {check.name for check in assumed_checks(of)} & {check.name for check in of.checks}
     assert found.sample_ratio is not None
     assert comparison_sentence(found).basis == "by the margins of the rollout streaming"

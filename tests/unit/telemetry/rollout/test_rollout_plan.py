@@ -217,7 +217,7 @@ def test_cache_misses_are_watched_unless_the_file_says_otherwise() -> None:
     [
         (
             WITHOUT + '[[guardrails]]\ncheck = "errors"\nmargin = 0.1\n' + WATCHED,
-            "line 3, cache_misses: is false beside guardrails[2], which watches them; leave one out",
+            "line 3, cache_misses: conflicts with guardrails[2], which watches them; leave one out",
         ),
         (
             SMALL.replace("unit", "cache_misses = 0.1\nunit"),

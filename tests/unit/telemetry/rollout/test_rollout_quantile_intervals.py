@@ -88,7 +88,7 @@ def test_on_smooth_latencies_the_interval_is_no_wider_than_it_has_to_be(fraction
     found = simulated("smooth", fraction, turns, SLOWER)
     truth = true_difference("smooth", fraction, SLOWER)
     assert 0.925 <= np.mean([each.lower <= truth <= each.upper for each in found]) <= 0.985
-    # Drawn anew again and again, the differences spread as much as the intervals say.
+    # Drawn repeatedly, the differences spread as much as the intervals say.
     spread = 2 * stats.norm.ppf(0.975) * np.std([each.value for each in found])
     assert np.median([each.upper - each.lower for each in found]) == pytest.approx(spread, rel=0.25)
 

@@ -1,5 +1,5 @@
-"""Shares beyond the control's quantile, beside counting by hand and drawing cohorts anew; gaps, atoms, ties, missing
-values, and turns that nobody answered."""
+"""Shares beyond the control's quantile, compared with counting by hand and newly drawn cohorts; gaps, atoms, ties,
+missing values, and turns that nobody answered."""
 
 import math
 

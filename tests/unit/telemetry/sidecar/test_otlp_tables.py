@@ -175,7 +175,7 @@ def test_damaged_bodies_are_read_as_googles_parser_reads_them_or_refused(data: s
         assert [repr(span_from_row(row)) for row in found.spans.to_pylist()] == _shown(kept)
         assert found.requests[0].received == found.spans.num_rows + found.requests[0].rejected
     else:
-        assert b"\x7b" in body or found.requests[0].fault != NO_REQUEST, "only groups are refused beside"
+        assert b"\x7b" in body or found.requests[0].fault != NO_REQUEST, "otherwise only groups are refused"
 
 
 def _is_storable(span: SpanRow) -> bool:

@@ -29,7 +29,7 @@ def writer(tmp_path: Path) -> Iterator[StoreWriter]:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question `endless`, beside the others."""
+    """An additional question, `endless`."""
     answer = queries.answer
 
     def answered(reader: StoreReader, name: str, parameters: bytes) -> object:

@@ -321,7 +321,7 @@ def test_a_turn_is_the_same_after_a_restart_whatever_came_late(tmp_path: Path) -
 
 
 def test_a_late_stage_that_begins_earlier_makes_no_second_row_of_its_turn(tmp_path: Path) -> None:
-    """The store tells rows apart by their ids and their beginning."""
+    """The store identifies rows by their ids and their beginning."""
     clock = Clock()
     life = Life(tmp_path, clock)
     *stages, own = FOUR[0].spans()

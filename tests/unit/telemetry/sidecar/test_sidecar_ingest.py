@@ -14,7 +14,7 @@ WAIT_S = 60.0  # only ends a hopeless wait
 
 
 class _Store:
-    """Stores nothing, when it is let; by what the bodies say."""
+    """Storage that blocks until released, with results that the bodies state."""
 
     def __init__(self) -> None:
         self.goes_on = threading.Event()

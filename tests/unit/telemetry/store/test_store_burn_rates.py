@@ -1,4 +1,4 @@
-"""Error budgets over windows that end now, beside counts that are taken turn by turn."""
+"""Error budgets over windows that end now, compared with counts that are taken turn by turn."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The page of cohorts, beside the gate's own checks and the rollout's own verdict over the same turns."""
+"""The page of cohorts, compared with the gate's own checks and the rollout's own verdict over the same turns."""
 
 import shutil
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Cut turns and what arrived beside the conversations, in the store's answers."""
+"""Cut turns and what arrived outside the conversations, in the store's answers."""
 
 from itertools import product
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_values_that_cannot_be_and_late_spans_are_counted_by_cause(tmp_path: Pat
                 "2 × voice to voice, reported: not a number, or more than a day; "
                 "1 × connect, heard: a duration below zero)"
             ),
-            "late": "3 spans of services came late: 1 turn judged anew",
+            "late": "3 spans of services came late: 1 turn judged again",
         }
     with store(tmp_path / "none", [client_turn(3)]) as reader:
         assert reader.summary().contradictions == Contradictions()

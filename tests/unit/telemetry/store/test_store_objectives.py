@@ -132,7 +132,7 @@ def test_each_turn_is_judged_by_the_rule(seed: int, source: Source) -> None:
 
 @st.composite
 def _turns_and_objectives(draw: st.DrawFn) -> tuple[list[Turn], list[Objective]]:
-    """Any turns, and objectives whose thresholds are values and bounds of theirs, or lie beside them."""
+    """Any turns, and objectives whose thresholds are values and bounds of theirs, or are close to them."""
     names = st.lists(st.sampled_from(list(METRICS)), max_size=2).map(tuple)
     seen = [
         msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The page of objectives, narrowed by run and by values, beside counts that are taken turn by turn."""
+"""The page of objectives, narrowed by run and by values, compared with counts that are taken turn by turn."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -78,7 +78,7 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
 @contextmanager
 def turns_arriving(store: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[StoreReader]:
     """A reader of a store to which more turns come after each of the first statements of every question: a question
-    that looked at the store anew half-way would find them. Of each batch every second turn is slow, of cohort b and a
+    that looked at the store again half-way would find them. Of each batch every second turn is slow, of cohort b and a
     cache hit, and one in five is invalid."""
     execute, snapshot = StoreConnection.execute, Database.snapshot
     batches, left = count(), [0]

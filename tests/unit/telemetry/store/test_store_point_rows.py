@@ -1,4 +1,4 @@
-"""Metric points of every kind through the life of a store, beside those that a former version stored."""
+"""Metric points of every kind through the life of a store, and points that a former version stored."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A rollout's turns out of the store, beside the turns themselves."""
+"""A rollout's turns out of the store, compared with the turns themselves."""
 
 from collections.abc import Iterator
 from dataclasses import replace

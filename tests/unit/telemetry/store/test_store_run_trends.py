@@ -1,4 +1,4 @@
-"""Trends: runs that were asked the same stand together, the oldest first; a run that claims nothing is in none."""
+"""Trends: runs with the same settings together, oldest first; a run without a verdict is in none."""
 
 from typing import Any, get_args
 

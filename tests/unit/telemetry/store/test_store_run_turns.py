@@ -1,4 +1,4 @@
-"""The turns of a run out of its store, beside the turns themselves."""
+"""The turns of a run out of its store, compared with the turns themselves."""
 
 import hashlib
 from collections.abc import Iterator

@@ -25,9 +25,9 @@ VIEW = service_run_id("bot", START_UNIX_NS)
 
 def reported(turn: Turn, **changes: object) -> Turn:
     """A service's turn as a framework's span gives it: no run, no place on the audio clock, a trace of its own."""
-    anew = {"run_id": VIEW, "speech_end_audio_ns": None, "response_id": None, "sequence": None, "process_id": ""}
-    anew["trace_id"] = f"{int(turn.trace_id, 16) + (1 << 100):032x}"
-    return msgspec.structs.replace(turn, **anew | changes)
+    identity = {"run_id": VIEW, "speech_end_audio_ns": None, "response_id": None, "sequence": None, "process_id": ""}
+    identity["trace_id"] = f"{int(turn.trace_id, 16) + (1 << 100):032x}"
+    return msgspec.structs.replace(turn, **identity | changes)
 
 
 def without_response(turn: Turn) -> Turn:

@@ -43,7 +43,7 @@ def speech(number: int = 0) -> Samples:
 
 
 def put(file: Path, samples: Samples, rate_hz: int = RATE_HZ, text: str | None = None) -> Path:
-    """Write a recording in the format of its suffix, and its text beside it."""
+    """Write a recording in the format of its suffix, and its text next to it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     kind = file.suffix.removeprefix(".")
     if kind in SOUNDFILE_KINDS:

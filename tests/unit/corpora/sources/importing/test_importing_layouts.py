@@ -291,7 +291,7 @@ def test_every_unused_file_is_reported_with_the_reason(source: Path) -> None:
     assert texts(outcome) == {"a": "used"}
     no_suffix = "it does not have the suffix of a supported recording."
     assert dict(sentence.split(": ", 1) for sentence in outcome.skipped) == {
-        "b.txt": "there is no recording with this name beside it.",
+        "b.txt": "there is no recording with this name next to it.",
         "c.g729": no_suffix,
         "labels.csv": "it was not recognized as a list of recordings; if it is one, give its path or use --format.",
         "notes.docx": no_suffix,

@@ -96,15 +96,13 @@ def test_a_server_that_never_answers_gave_no_reply(name: str) -> None:
     assert turn.outcome == "no_reply"
 
 
-def transcribes_beside_the_reply(name: str) -> bool:
+def transcribes_during_reply(name: str) -> bool:
     """Whether a final transcript may come after the first audio without having been that late in the script."""
     order = SCRIPTS[name].order
     return name not in SERIAL and comes(name, EventKind.ASR_FINAL) and order.index("final") < order.index("audio")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in sorted(SCRIPTS) if speaks(name) and transcribes_beside_the_reply(name)]
-)
+@pytest.mark.parametrize("name", [name for name in sorted(SCRIPTS) if speaks(name) and transcribes_during_reply(name)])
 def test_a_transcript_may_come_after_the_reply_has_begun(name: str) -> None:
     call = ScriptedCall(name)
     moments = call.ask()
@@ -116,7 +114,7 @@ def test_a_transcript_may_come_after_the_reply_has_begun(name: str) -> None:
     assert turn.outcome == "ok"
     assert turn.asr_final_perf_ns == moments["final"]
     assert turn.first_audio_perf_ns == pytest.approx(moments["audio"], abs=LOSSY_NS)
-    assert METRICS["llm_ttft"].value(turn) is None, "a transcript that came beside the reply is no stage before it"
+    assert METRICS["llm_ttft"].value(turn) is None, "a transcript that came during the reply is not a stage before it"
 
 
 @every_voice
@@ -154,7 +152,7 @@ def test_a_caller_who_interrupts_is_answered_anew(name: str) -> None:
     broken_off = call.line.script.broken_off()
     call.deliver(broken_off)
     if broken_off is None and call.line.caller.capabilities.reply_end == "event":
-        call.step("reply_done")  # an endpoint that is not told, or cannot stop, sends all of it
+        call.step("reply_done")  # an endpoint that gets no message, or cannot stop, sends all of it
     asked = call.after(800).stop_speaking()
     if broken_off is not None and not call.manual and comes(name, EventKind.SPEECH_STOPPED):
         call.after(100).step("speech_stopped")
@@ -166,7 +164,7 @@ def test_a_caller_who_interrupts_is_answered_anew(name: str) -> None:
     assert new.speech_end_perf_ns == asked
     assert new.first_audio_perf_ns is not None
     if broken_off is not None and not call.manual:
-        if name == "declared":  # its spec tells of speech, and of nothing that breaks off a reply
+        if name == "declared":  # its spec has events for speech, and none that breaks off a reply
             assert (new.barge_in_end, new.barge_in_stop_ns) == ("never_stopped", None)
         else:
             assert new.barge_in_stop_ns == pytest.approx(stopped - began, abs=LOSSY_NS)
@@ -220,7 +218,7 @@ def test_repeated_and_unknown_messages_change_no_figure(name: str) -> None:
 
 
 def replace_counts(turn: Turn) -> dict[str, object]:
-    """All of a turn but the counts of what came beside it."""
+    """Return a turn without its counts of events outside the conversation."""
     return {
         name: getattr(turn, name)
         for name in Turn.__struct_fields__

@@ -135,7 +135,7 @@ def test_each_reply_has_a_name_of_its_own(name: str) -> None:
     line = opened(name)
     ids = [{event.response_id for event in line.turn() if event.kind in OF_A_REPLY} for _ in range(3)]
     for one, other in pairwise(ids):
-        assert one == other == {None} or not one & other, "a wire that names replies names each anew"
+        assert one == other == {None} or not one & other, "a wire that names replies names each newly"
 
 
 @every_wire_with("broken_off")

@@ -139,7 +139,7 @@ class WireScript:
         return None
 
     def mark(self, name: str) -> Messages | None:
-        """The endpoint asks to be told when what it has sent is played."""
+        """The endpoint asks for a message when what it has sent is played."""
         del name
         return None
 

@@ -50,7 +50,7 @@ def test_nothing_but_what_the_vendors_client_does_not_know_is_unknown() -> None:
 
 def test_the_vendors_models_understand_every_member_of_our_first_message() -> None:
     initiation = session()["initiation"]
-    assert first_message() == initiation["given"], "record it anew: tests/integration/recorders/record_elevenlabs.py"
+    assert first_message() == initiation["given"], "record it again: tests/integration/recorders/record_elevenlabs.py"
     # The models are those of the HTTP API, in which the message has no type.
     assert initiation["unknown_members"] == ["type"]
     assert initiation["fields"] == initiation["given"]

@@ -24,8 +24,8 @@ class Session:
     def content(self, **members: Any) -> Sequence[VoiceEvent]:
         return self.receive(serverContent=members)
 
-    def speech(self, mime_type: str = "audio/pcm;rate=24000", **beside: Any) -> Sequence[VoiceEvent]:
-        return self.content(**speech(mime_type), **beside)
+    def speech(self, mime_type: str = "audio/pcm;rate=24000", **members: Any) -> Sequence[VoiceEvent]:
+        return self.content(**speech(mime_type), **members)
 
     def begin(self) -> None:
         self.caller.begin_turn(SpokenText("turn the light on"))

@@ -1,4 +1,4 @@
-"""The caller of Gemini Live: its settings and messages, beside what the vendor's client makes of the same.
+"""The caller of Gemini Live: its settings and messages, compared with what the vendor's client makes of the same.
 
 Recorded from google-genai 3.4.0 by tests/integration/recorders/record_gemini.py, which
 tests/integration/wires/test_gemini_wire.py repeats with the installed package.
@@ -369,10 +369,10 @@ def test_both_make_the_same_of_every_message(name: str) -> None:
 @every_session
 def test_a_message_that_a_gateway_of_the_vendors_types_has_written_anew_is_the_same(name: str) -> None:
     """The types write URL-safe base64 and names with underscores, and wrap nothing else otherwise."""
-    theirs, anew = caller(name), caller(name)
+    theirs, ours = caller(name), caller(name)
     for each in session(name)["received"]:
         parsed = {key: value for key, value in each["parsed"].items() if key not in ("data", "text")}
-        assert anew.receive(json.dumps(parsed)) == theirs.receive(each["message"])
+        assert ours.receive(json.dumps(parsed)) == theirs.receive(each["message"])
 
 
 @every_session

@@ -371,7 +371,7 @@ def test_a_folder_of_plans_that_cannot_be_read_holds(sidecar: Sidecar, monkeypat
     def denied(_path: Path, *_arguments: Any, **_named: Any) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    with monkeypatch.context() as patched:  # modes do not stop whoever runs as root
+    with monkeypatch.context() as patched:  # modes do not stop a process that runs as root
         patched.setattr(Path, "stat", denied)
         patched.setattr(Path, "is_file", denied)
         state = sidecar.look()

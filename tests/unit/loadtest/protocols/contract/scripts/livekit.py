@@ -117,7 +117,7 @@ class ConsoleScript(WireScript):
         return [self._to(SPEAKING)]
 
     def reply_done(self) -> Messages:
-        """The agent adds what it said when it is told that what it flushed is played; here, at once."""
+        """The agent adds what it said when its flushed audio is confirmed as played; here, at once."""
         return [FLUSH, item(ASSISTANT, "It is on.", ASSISTANT_METRICS), self._to(LISTENING)]
 
     def broken_off(self) -> Messages:
