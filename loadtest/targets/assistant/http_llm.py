@@ -88,6 +88,8 @@ class HttpLlm(Llm):
                         for text, is_reasoning in ((piece.reasoning, True), (piece.text, False)):
                             if text:
                                 yield TextDelta(text, reasoning=is_reasoning)
+                    if reader.over:
+                        break  # the body may stay open behind the end of the answer
         except httpx.HTTPError as error:
             raise LlmFailed(f"the model's endpoint failed: {type(error).__name__}") from error
         for name in ("input_tokens", "cached_tokens", "output_tokens"):

@@ -272,6 +272,16 @@ def test_reasoning_in_tags_is_separated_and_tokens_are_counted(cut: int) -> None
     assert asked.work == {"input_tokens": 9, "cached_tokens": 2, "output_tokens": 4}
 
 
+def test_answer_ends_at_its_mark_though_the_body_stays_open() -> None:
+    class OpenBody(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncGenerator[bytes]:
+            yield b'data: {"choices":[{"delta":{"content":"Good day."}}]}\n\ndata: [DONE]\n\n'
+            raise AssertionError("what follows the end of the answer was read")
+
+    deltas, _ = http_deltas(httpx.Response(200, stream=OpenBody()))
+    assert deltas == [TextDelta("Good day.")]
+
+
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_sentences_are_found_however_the_text_is_split(cut: int) -> None:
     text, splitter = "The change is made. Say stop, Mr. Fox! Is it No. 5? Yes", SentenceSplitter()
