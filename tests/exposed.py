@@ -36,7 +36,7 @@ class Exposed:
 
 
 def exposed(exposition: Exposition) -> Exposed:
-    """Both formats, parsed; they say the same, and no series stands there twice."""
+    """Both formats, parsed; they are equal, and no series is there twice."""
     body, _ = exposition.render(OPENMETRICS)
     found = Exposed(size_bytes=len(body))
     for family in openmetrics.text_string_to_metric_families(body.decode()):

@@ -110,7 +110,7 @@ class Search:
         if self._any_word is not None:
             found |= {self._words[match[1]] for match in self._any_word.finditer(plain(text))}
         if self._any_number is not None:
-            # Numbers stand by themselves: any digits at all are somewhere in long ones.
+            # Numbers match only as whole numbers: any digits at all are somewhere in long ones.
             for written in {text, _GAPS.sub("", text)}:
                 for match in self._any_number.finditer(written):
                     before, after = written[: match.start()][-1:], written[match.end(1) :][:1]

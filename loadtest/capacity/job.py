@@ -21,7 +21,7 @@ from loadtest.capacity.report import (
     capacity_object,
     capacity_view,
     draw,
-    stand,
+    step_status,
     undecided_reason,
 )
 from loadtest.capacity.search import bounds, next_step
@@ -154,7 +154,7 @@ def _step(
 ) -> LoadStep:
     """The step by its objectives, unless the runs `ended` in a status of their own, for a reason."""
     verdicts = _verdicts(bench, results)
-    status, sure = stand(verdicts) if ended is None else (ended[0], True)
+    status, sure = step_status(verdicts) if ended is None else (ended[0], True)
     with StoreReader(bench.sidecar.store) as reader:
         values = [value for each in _filters(results) for value in reader.metric_values(each, "voice_to_voice")]
     eligible = sum(result.summary.turns.eligible for result in results)

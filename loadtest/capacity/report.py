@@ -76,14 +76,14 @@ class LoadStep:
         return {"met": True, "missed": False, "refused": False}.get(self.status)
 
 
-def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
+def step_status(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
     """The status by the objectives, and whether it is sure.
 
     An objective that this wire cannot show is left out, and so is one that counts calls while there are too few of
     them: a step lasts as long as its turns need. One with too few turns leaves the step "too few", and one that open
-    turns could turn "undecided" (the generator's own: "generator-limited"), unless another is missed: a miss stands
-    whatever else is undecided. A miss is sure when the whole interval of one objective lies below its target; a pass
-    when each interval lies above its target, or not one turn was bad.
+    turns could turn "undecided" (the generator's own: "generator-limited"), unless another is missed: a miss does not
+    change whatever else is undecided. A miss is sure when the whole interval of one objective lies below its target; a
+    pass when each interval lies above its target, or not one turn was bad.
     """
     shown = [verdict for verdict in verdicts if not _is_left_out(verdict)]
     undecided = [verdict for verdict in shown if verdict.met is None]

@@ -33,7 +33,7 @@ def flag(group: Group, *names: str, help: str, metavar: str | None = None) -> An
 
 
 def given_on_command_line(context: typer.Context) -> list[str]:
-    """The parameters of a command that stand on the command line, in the order of its help."""
+    """The parameters of a command that are given on the command line, in the order of its help."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 

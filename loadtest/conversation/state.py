@@ -3,9 +3,9 @@
 The rules
 =========
 
-1. Whatever decides in which state a conversation is stands in this file. `Conversation` and `TurnQueue` look up each
+1. Everything that decides the state of a conversation is in this file. `Conversation` and `TurnQueue` look up each
    transition here and change their state in no other way. What the caller does at a transition, and at which moment,
-   stands with them.
+   is next to them.
 2. An input says what happened. It never says what to do about it.
 3. A transition that a table lacks cannot happen. If it does, this program is at fault: `InvalidTransitionError` ends
    the call, and its turn counts as invalid.

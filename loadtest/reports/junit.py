@@ -63,7 +63,7 @@ def _run_element(report: RunReport) -> str | None:
 
 
 def _add(case: ET.Element, name: str | None, kind: str, sentence: str) -> None:
-    """The outcome of a case; the sentence stands in it twice, because readers show either the message or the text."""
+    """The outcome of a case; it holds the sentence twice, because readers show either the message or the text."""
     if name is None:
         return
     element = ET.SubElement(case, name, message=_text(sentence))

@@ -152,7 +152,7 @@ def generator_loss(run: RunInfo) -> str | None:
 
 
 def _named(names: Sequence[str], of: int) -> str:
-    """The objectives by their names while they are few; all of them stand above or below with their verdicts."""
+    """The objectives by their names while they are few; all of them are listed above or below with their verdicts."""
     return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} of {of} objectives"
 
 

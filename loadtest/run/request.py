@@ -41,7 +41,7 @@ class RunRequest:
     out: Path
     json_file: Path | None
     scenario: Path | None = None
-    given: frozenset[str] = frozenset()  # what stands on the command line wins over the scenario
+    given: frozenset[str] = frozenset()  # the command line takes precedence over the scenario
     unreadable: tuple[str, ...] = ()  # a sentence for each flag that could not be read, and kept its default
 
     @property
@@ -214,7 +214,7 @@ def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
         useless = [name for name in ("users", "spawn_rate") if name in request.given]
         faults = [f"{_flag(name)}: not supported with --arrivals {settings.arrivals}; leave it out" for name in useless]
     if settings.has_open_arrivals:
-        # Locust's users stand by: one in each process.
+        # Locust's users only wait: one in each process.
         processes = request.load.processes
         request = request.with_load(users=processes if isinstance(processes, int) else 1, spawn_rate=None)
     return request, faults

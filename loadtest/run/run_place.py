@@ -137,7 +137,7 @@ def _object(file: Path) -> Mapping[str, Any]:
 
 
 def _at(value: Any, *names: str) -> Any:
-    """Return what stands at a path of names in nested objects; None where nothing does."""
+    """Return the value at a path of names in nested objects; None if there is none."""
     for name in names:
         value = cast("Mapping[str, Any]", value).get(name) if isinstance(value, dict) else None
     return value

@@ -238,7 +238,7 @@ def _table(entries: Sequence[RunEntry], *, is_wide: bool) -> Table:
     table.add_column("state", no_wrap=True)
     shared = Counter(each.folder for each in entries)
     for each in entries:
-        # A folder's name stands for its run; where it has several, each is named.
+        # A folder's name identifies its run; if it has several, each is named.
         title = Text(one_line(each.name if each.name and shared[each.folder] == 1 else each.title, 80))
         for extra in (each.note, each.fault):
             if extra:

@@ -2,7 +2,7 @@
 
 Some of it lets callers in and must never be shown: it is taken from the environment, by the names of variables. The
 settings of a protocol are handed to other processes and written to files, so one that lets callers in holds no secret
-but `${NAME}`, the environment variable that does, at whatever depth it stands.
+but `${NAME}`, the environment variable that does, at any depth.
 """
 
 import base64
@@ -132,7 +132,7 @@ def headers_from_environment(
 ) -> Headers:
     """The headers of `NAME=VARIABLE` entries, each value from the environment variable that is named.
 
-    Raises UsageError with one line for each entry that cannot be used. No sentence holds a value, nor what stands after
+    Raises UsageError with one line for each entry that cannot be used. No sentence holds a value, nor what follows
     the sign unless it looks like a variable: it may be a value that was put there by mistake.
     """
     faults: list[str] = []
@@ -211,7 +211,7 @@ def parse_protocol_options(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Return what a text stands for: JSON where it is exactly that, else the text itself.
+    """Return the value of a text: JSON if it is exactly that, else the text itself.
 
     A number that JSON would write differently ("007", "1e3") stays a text, so that no digit of an id is lost.
     """

@@ -1,6 +1,6 @@
 """Callers' behavior: its settings, as people write them and as the planner draws from them. Pure.
 
-A duration stands for a distribution too: `think = "1s"` is uniform between half and one and a half seconds,
+A duration is also read as a distribution: `think = "1s"` is uniform between half and one and a half seconds,
 `patience = "2s"` is lognormal around a median of two. A bare number is a duration in seconds.
 """
 
@@ -55,7 +55,7 @@ SILENCE: Final = Delay("constant", 5.0 * SECOND_NS)
 
 
 def parse_think(value: float | str) -> Delay:
-    """The pause before a turn, or between two calls: seconds stand for their mean. Raises UsageError."""
+    """The pause before a turn, or between two calls: seconds give their mean. Raises UsageError."""
     seconds = _seconds(value, zero=True)
     if seconds is None:
         return parse_delay(str(value))
@@ -63,7 +63,7 @@ def parse_think(value: float | str) -> Delay:
 
 
 def parse_patience(value: float | str) -> Delay:
-    """Return how long callers bear silence: seconds stand for the median. Raises UsageError."""
+    """Parse the longest silence that callers accept: seconds give the median. Raises UsageError."""
     seconds = _seconds(value, zero=False)
     if seconds is not None:
         return Delay("lognormal", round(seconds * SECOND_NS), PATIENCE_SIGMA)

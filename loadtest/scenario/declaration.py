@@ -43,7 +43,7 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
         if not settings.has_open_arrivals:
             users = math.ceil(max(max(phase.level_from, phase.level_to) for phase in phases))
     if settings.has_open_arrivals:
-        users = max(1, load.processes)  # Locust's users stand by: one in each process
+        users = max(1, load.processes)  # Locust's users only wait: one in each process
     declared: dict[str, str | int | float | bool | None] = {
         **_values(settings),
         "target": public_target(settings.host),

@@ -230,7 +230,7 @@ def _profile_faults(table: Mapping[str, Any], keys: Sequence[str]) -> Iterator[t
 
 
 def _is_writable(value: object) -> bool:
-    """Return whether a value can stand in a sentence and be a float: a whole number of thousands of digits cannot."""
+    """Return whether a value can be printed and be a float: a whole number of thousands of digits cannot."""
     try:
         repr(value)
         if isinstance(value, int):

@@ -48,7 +48,7 @@ def settings_from(values: Mapping[str, Any], unreadable: list[str] | None = None
 
     The protocol is then the one that the address is most likely for. Raises UsageError with a line for each value that
     cannot be used, and for each that then contradicts another; where `unreadable` is given, the lines of the first kind
-    are added to it instead, and the defaults stand.
+    are added to it instead, and the defaults stay.
     """
     # The file was read where the flag was given.
     scenario = values.get("voice_scenario")

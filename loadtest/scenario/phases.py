@@ -279,7 +279,7 @@ class LoadProfile:
         """Return what Locust is to do, None when all phases are over. `run_s` is None before the start of the run, when
         those who are spawned already wait until every process is ready."""
         if self._phases[0].unit == "rate":
-            # Calls begin by their own schedule; Locust's one user stands by until the end.
+            # Calls begin by their own schedule; Locust's one user only waits until the end.
             return STAND_BY if run_s is None or phase_at(self._phases, run_s) is not None else None
         if run_s is None:
             users = max(1, round(self._phases[0].level_at(0.0)))

@@ -44,7 +44,7 @@ def _limit(folder: Path) -> list[float]:
         _read(folder / "cpu.cfs_quota_us").strip(),
         _read(folder / "cpu.cfs_period_us").strip(),
     ]
-    # "max" and -1 stand for no limit.
+    # "max" and -1 mean no limit.
     if len(words) != 2 or not all(word.isdigit() and int(word) for word in words):
         return []
     return [int(words[0]) / int(words[1])]

@@ -44,7 +44,7 @@ def _parsed(option: Option) -> dict[str, Any]:
         return {"action": "store_true"}
     if option.repeatable:
         return {"action": "append", "default": option.default, "metavar": option.metavar}
-    # Locust's web UI has no "not given" for text: an empty string stands for it.
+    # Locust's web UI has no "not given" for text: an empty string means it.
     is_text = option.kind in (str, Duration)
     default = "" if is_text and option.default is None else option.default
     return {"type": str if is_text else option.kind, "default": default}

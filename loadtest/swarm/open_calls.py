@@ -1,6 +1,6 @@
 """Open arrivals in one process: calls begin when the schedule says so, each a greenlet of its own.
 
-Locust's users stand by meanwhile: how many calls there are is not their number but what the endpoint makes of it.
+Locust's users only wait meanwhile: the number of calls depends on the endpoint and not on theirs.
 """
 
 import math

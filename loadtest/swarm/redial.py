@@ -16,7 +16,7 @@ FIRST_NS: Final = SECOND_NS
 # At most half of a wait is added to it at random, so that callers who failed together do not call again together.
 SPREAD: Final = 0.5
 LONGEST_NS: Final = 30 * SECOND_NS
-# A longer wait than this is not granted to an endpoint: the run must not stand still for an hour.
+# The longest wait that an endpoint can request: a run must not pause for an hour.
 LONGEST_ASKED_NS: Final = 60 * SECOND_NS
 # A caller who hangs up, or whom the end of the run cuts off, says nothing about the endpoint.
 _ENDED_BY_CALLER: Final = frozenset({"abandoned", "cut"})

@@ -171,7 +171,7 @@ def scale_of(names: Sequence[str], range_: Sequence[Any]) -> alt.Scale:
 
 def time_axis(ticks: int) -> alt.Axis:
     """An axis of moments on x with about so many labels. All of them have seconds where some need them."""
-    # Vega chooses the format of each label by itself: a full minute would stand without seconds among others.
+    # Vega chooses the format of each label by itself: a full minute would have no seconds among others that do.
     needs_seconds = f"span(domain('x')) < {ticks * _MINUTES_FROM_MS:.0f}"
     label = f"{needs_seconds} ? timeFormat(datum.value, '{_WITH_SECONDS}') : datum.label"
     return alt.Axis(grid=False, labelOverlap=True, tickCount=ticks, format=dict(_CLOCK), labelExpr=label)

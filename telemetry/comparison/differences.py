@@ -133,7 +133,7 @@ def pairing(baseline: CohortTurns, candidate: CohortTurns, why_not: str | None =
             False,
             int(common.size),
             share,
-            f"{common.size} of at least {FEWEST_CLUSTERS} utterances were heard by both",
+            f"needs {FEWEST_CLUSTERS} utterances heard by both, has {common.size}",
         )
     if share < PAIRED_SHARE_LEAST:
         return Pairing(False, int(common.size), share, f"only {percent(share)} of the turns have audio that both heard")

@@ -18,7 +18,7 @@ GROUPS: Final[dict[FigureGroup, str]] = {
 HEADINGS: Final = ("figure", "baseline", "this run", "difference", "95 % interval", "")
 # What a reason without an interval says, as a word; and what the words mean.
 _REASONS: Final = {
-    "of at least": "too few",
+    "needs ": "too few",
     "are too few": "too few",
     "do not vary": "constant",
     "not answered": "unanswered",

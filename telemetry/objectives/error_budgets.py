@@ -82,7 +82,7 @@ def burn_rates_from(texts: Sequence[str], where: str) -> tuple[BurnRate, ...]:
         if rate is None:
             faults.append(f"{text!r}: {fault}")
         elif rate in found:
-            faults.append(f"{text!r} stands there twice")
+            faults.append(f"{text!r} is there twice")
         else:
             found.append(rate)
     if faults:

@@ -53,7 +53,7 @@ def quoted(text: str) -> str:
 
 
 def template(text: str) -> str:
-    """A text as it stands in a template of Go."""
+    """Return a text escaped for a Go template."""
     return text.replace("{{", '{{ "{{" }}')
 
 

@@ -293,7 +293,7 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
 
 
 def _judge_value(metric: Metric, threshold: float, turn: Turn, value: float) -> Judgment:
-    """Judge a value by its interval; where that is not known, the value stands for itself."""
+    """Judge a value by its interval; where that is not known, the value alone decides."""
     meets = _meets(metric, threshold, metric_bounds(turn, metric) or (value, value))
     if meets is not None:
         return _decided(meets)
@@ -330,7 +330,7 @@ def _judge_missing(metric: Metric, threshold: float, turn: Turn) -> Judgment:
 def _judge_cut(metric: Metric, threshold: float, turn: Turn, value: float | None) -> Judgment:
     if value is None:
         if metric.name == CONNECT and turn.speech_start_perf_ns is not None:
-            return Judgment.CUT  # its connection stood
+            return Judgment.CUT  # it was connected
         if not _waited_beyond(metric, threshold, turn):
             return Judgment.CUT
         # After a first sound nothing but this stage is missing, which this endpoint may never show.

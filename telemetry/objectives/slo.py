@@ -84,7 +84,7 @@ class Verdict(CountedByJudgment):
 
     @property
     def is_generator_limited(self) -> bool:
-        """Whether it is undecided and the generator's own open turns are what stands between: had they been measured,
+        """Whether it is undecided and only the generator's own open turns prevent a verdict: had they been measured,
         as many of them good as of the others, there would be a verdict, and turns enough for one."""
         of_generator = self.open.get(Judgment.GENERATOR.value, 0)
         if self.met is not None or not of_generator or not self.is_judged:

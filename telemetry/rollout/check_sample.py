@@ -116,7 +116,7 @@ def expect_clusters(sample: CheckSample, fewest: int) -> None:
     for codes, needed, unit in reversed(expected):
         known = known_clusters(codes)
         if known < needed:
-            raise TooFewError(f"its turns come from {known:,} of at least {needed} {unit}s")
+            raise TooFewError(f"needs {needed} {unit}s, has {known:,}")
 
 
 def degrees_of_freedom(samples: Sequence[CheckSample]) -> float:

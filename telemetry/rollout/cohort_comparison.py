@@ -46,7 +46,7 @@ _MS: Final = 1_000_000
 DEFAULT_MARGIN_NS: Final = 100 * _MS
 DEFAULT_SLICES: Final = ("noise_profile", "length_class", "route")
 _STATISTICS: Final = ("p50", "p95", "p99")
-# The order in which ratios stand; the tail, being a share, is the first of them.
+# The order of ratios; the tail, being a share, is the first of them.
 _RATIOS: Final = (
     *("tail", "good_turns", "objective", "no_reply", "errors", "fallback", "abandonment", "wer"),
     *("cache_misses", "cost_per_turn"),

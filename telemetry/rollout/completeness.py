@@ -35,7 +35,7 @@ class AssignedUnits:
 @dataclass(frozen=True, slots=True)
 class UnitCounts:
     """Units (calls or users) of both cohorts, and those that met both: they can be compared with none. A call that does
-    not name its user stands for one."""
+    not name its user counts as one."""
 
     units: int = 0
     contaminated: int = 0

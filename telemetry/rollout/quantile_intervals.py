@@ -109,7 +109,7 @@ def _cohorts(candidate: CheckSample, control: CheckSample, fewest_turns: int) ->
 
 def _cohort(sample: CheckSample, fewest_turns: int, is_paired: bool) -> CheckSample:
     if sample.size < fewest_turns:
-        raise TooFewError(f"{sample.size:,} of at least {fewest_turns:,} turns have a value")
+        raise TooFewError(f"needs {fewest_turns:,} turns with a value, has {sample.size:,}")
     sample = sample if is_paired else replace(sample, pairs=None)
     expect_clusters(sample, FEWEST_CLUSTERS)
     return sample.in_order()

@@ -352,16 +352,16 @@ def expect_independent(sample: CheckSample) -> None:
 def _expect_threshold(control: CheckSample, fraction: float) -> None:
     needed = math.ceil(FEWEST_BEYOND / min(fraction, 1 - fraction) * (1 - 1e-12))
     if control.size < needed:
-        raise TooFewError(f"{control.size:,} of at least {needed:,} turns of the control have a value")
+        raise TooFewError(f"needs {needed:,} turns of the control with a value, has {control.size:,}")
 
 
 def _expect_clusters(clusters: Codes, unit: str) -> None:
     known, independent = known_clusters(clusters), effective_clusters(clusters)
     if known < FEWEST_INDEPENDENT:
-        raise TooFewError(f"its turns come from {known:,} of at least {FEWEST_INDEPENDENT} {unit}s")
+        raise TooFewError(f"needs {FEWEST_INDEPENDENT} {unit}s, has {known:,}")
     if independent < FEWEST_INDEPENDENT:
         most = declared_percent(round(float(np.bincount(clusters).max()) / clusters.size, 2))
         raise TooFewError(
-            f"its turns come from too few {unit}s: one has {most} of them, and all {known:,} say as much as "
-            f"{math.floor(independent)} of one size, of at least {FEWEST_INDEPENDENT}"
+            f"its turns come from too few {unit}s: one has {most} of them, and all {known:,} count as "
+            f"{math.floor(independent)} of one size, needs {FEWEST_INDEPENDENT}"
         )

@@ -199,7 +199,7 @@ def clean_pairs(pairs: _Pairs, framework: str, rules: PrivacyRules) -> None:
 
 
 def _clean_state(holder: Any) -> None:
-    """A trace state in which personal data stands is worth nothing without it."""
+    """Drop a trace state with personal data: it is worth nothing without it."""
     if holder.trace_state and label_without_personal_data(holder.trace_state) != holder.trace_state:
         holder.trace_state = ""
 

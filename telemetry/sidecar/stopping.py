@@ -51,7 +51,7 @@ def notify(state: str) -> None:
     address = os.environ.get(SOCKET_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return
-    # A leading @ stands for a socket in the abstract namespace, whose name begins with a zero octet.
+    # A leading @ means a socket in the abstract namespace, whose name begins with a zero octet.
     place = f"\0{address[1:]}" if address.startswith("@") else address
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)

@@ -56,7 +56,7 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
                 faults.append(f"{directory}: rows of {table} cannot be read ({first_line(error)})")
         duplicates = 0 if faults else _duplicate_turns(cursor)
         if duplicates:
-            faults.append(f"{directory}: {duplicates:,} turns stand in the store more than once")
+            faults.append(f"{directory}: {duplicates:,} turns are in the store more than once")
         removed: dict[Table, RemovedRows] = {
             table: found for table in TABLES if (found := _removed(cursor, table)) is not None
         }

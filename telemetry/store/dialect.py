@@ -1,6 +1,6 @@
 """The functions of the questions' SQL that ClickHouse has under another name, or in another form.
 
-A store for more than one machine answers the same statements there. `{}` stands for the arguments as the statements
+A store for more than one machine answers the same statements there. `{}` is replaced by the arguments as the statements
 give them, `{0}` and `{1}` for one of them. Functions of both by the same name are in `SHARED`.
 """
 

@@ -1,4 +1,4 @@
-"""Files and folders that only their owner may read: what people said may stand in any of them.
+"""Files and folders that only their owner may read: any of them may contain what people said.
 
 The modes hold under any umask.
 """

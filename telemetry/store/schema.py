@@ -277,7 +277,7 @@ def spans_table(spans: Sequence[SpanRow]) -> ArrowTable:
 
 
 def points_table(points: Sequence[PointRow]) -> ArrowTable:
-    """Metric points as a table; the run and the process stand in columns of their own."""
+    """Metric points as a table; the run and the process have their own columns."""
     columns = {
         "name": [each.name for each in points],
         "unix_ns": [each.unix_ns for each in points],

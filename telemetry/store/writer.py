@@ -233,7 +233,7 @@ class StoreWriter:
 
     def replace_turns(self, changes: Sequence[tuple[Turn | None, Turn | None]]) -> Sequence[Turn]:
         """Put the second turn of each pair in the place of the first, which is stored, in one step for every reader,
-        and return those that are durable now. None stands for no turn. What takes a place was stored when the other
+        and return those that are durable now. None means no turn. What takes a place was stored when the other
         was, and is left out where that is not stored any more. Raises StoreError when it could not be written."""
         with self._lock, self._transaction():
             removed = [before for before, _ in changes if before is not None]

@@ -13,7 +13,7 @@ SETTLED_WITHIN_MS: Final = 30_000
 PICTURES: Final = '[data-testid="stVegaLiteChart"] svg.marks'
 
 # A function for the page: the words that the left or the right edge of their picture cuts off. The box of a title that
-# stands upright is wider than its letters, and a label that would overlap another one is there without being seen.
+# is upright is wider than its letters, and a label that would overlap another one is there without being seen.
 CUT_WORDS: Final = """() => [...document.querySelectorAll('[data-testid="stVegaLiteChart"] svg.marks')].flatMap(e => {
   const edges = e.getBoundingClientRect();
   return [...e.querySelectorAll('text')].filter(t => getComputedStyle(t).opacity !== '0')

@@ -353,7 +353,7 @@ def test_the_beginning_of_a_miss_is_in_utc_and_on_the_viewers_clock(viewer: View
 
 @pytest.mark.nightly
 def test_pictures_follow_the_theme_and_no_message_stands_for_an_earlier_one(browser: Browser, full: Dashboard) -> None:
-    """A message that stands for one that the browser has forgotten disconnects the page for good."""
+    """A message that refers to one that the browser has forgotten disconnects the page for good."""
     messages: list[ForwardMsg] = []
 
     def listen(socket: WebSocket) -> None:

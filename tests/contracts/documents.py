@@ -40,7 +40,7 @@ WRAPPERS_OWN = "test"
 
 @cache
 def pages() -> dict[str, str]:
-    """Every page by its place in the checkout; those that are generated stand where they will be in `docs`."""
+    """Every page by its place in the checkout; generated ones at their future place in `docs`."""
     files = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     written = {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
     return written | {f"docs/{place}": make() for place, make in PAGES.items() if place.endswith(".md")}

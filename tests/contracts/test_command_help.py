@@ -22,7 +22,7 @@ TITLES = ("Target", "Load", "Speech", "Behavior", "Objectives", "Output", "Machi
 
 
 def panels(name: str) -> dict[str, list[str]]:
-    """The flags that the help of a command shows, by the heading that they stand under."""
+    """The flags that the help of a command shows, by their heading."""
     found: dict[str, list[str]] = {}
     heading = ""
     for line in parsed_help(f"voiceprobe {name}", parsers()[f"voiceprobe {name}"]).splitlines():

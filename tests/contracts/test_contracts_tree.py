@@ -274,7 +274,7 @@ def _is_percent(part: ast.FormattedValue) -> bool:
 
 
 def _computes(part: ast.FormattedValue) -> bool:
-    """Whether the value is rounded or scaled here; a whole number of a wire or of a setting stands as it is."""
+    """Whether the value is rounded or scaled here; a whole number of a wire or of a setting is printed as it is."""
     scaled = any(isinstance(each, ast.BinOp) for each in ast.walk(part.value))
     rounded = any(isinstance(each, ast.Call) and ast.unparse(each.func) == "round" for each in ast.walk(part.value))
     return bool(_spec(part)) or scaled or rounded

@@ -1,6 +1,6 @@
 """Applies the worked examples of the pages on extending to a copy of the source, and runs their tests there.
 
-A comment above a block of code says where the block belongs. What is searched for must stand there exactly once:
+A comment above a block of code says where the block belongs. The searched text must be there exactly once:
 
     <!-- new: PATH -->              the block is a new file
     <!-- append: PATH -->           it goes to the end of a file

@@ -285,7 +285,7 @@ def _filled(fields: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _plain_cohort(of: CohortTurns) -> dict[str, Any]:
-    """A cohort's columns as lists; codes as what they stand for, and those of calls and audio in the order of their
+    """A cohort's columns as lists; codes as their values, and those of calls and audio in the order of their
     first turns, as their numbers mean nothing."""
     found = _filled({each.name: getattr(of, each.name) for each in dataclasses.fields(of)})
     found["numbers"] = {name: [None if math.isnan(v) else v for v in of.number(name)] for name in of.numbers}  # type: ignore[union-attr]

@@ -19,7 +19,7 @@ _CALL: Final = "call"
 
 
 def written(answers: Mapping[str, object]) -> str:
-    """Answers as JSON, a question a line. A long part that stood there before is only named: pages repeat what other
+    """Answers as JSON, a question a line. A long part that occurred before is only named: pages repeat what other
     questions answer."""
     short = _without_repetitions(json.loads(json.dumps(answers)))
     lines = [f"{json.dumps(key)}: {json.dumps(short[key], sort_keys=True)}" for key in sorted(short)]

@@ -32,7 +32,7 @@ _STAGES: Final = (
     (semconv.SPAN_LLM, "asr_final_perf_ns", "llm_last_token_perf_ns"),
     (semconv.SPAN_TTS, "llm_first_token_perf_ns", "tts_last_chunk_perf_ns"),
 )
-# Events of a service of one's own, by the field of the turn that each stands for.
+# Events of a service of one's own, by the field of the turn that each sets.
 _EVENTS: Final = {
     "speech_start_perf_ns": "voice.speech.start",
     "speech_end_perf_ns": "voice.speech.end",

@@ -60,7 +60,7 @@ class TelephonyWire:
     """One provider's messages. Members are named as they are on the wire; None where the wire has no such member.
 
     `media_head` has a `%d` for the sequence number, the chunk and the time in ms, in this order, and STREAM for the
-    member with the stream's id; the payload follows. EXTRA stands for the custom parameters.
+    member with the stream's id; the payload follows. EXTRA is replaced by the custom parameters.
     """
 
     name: str

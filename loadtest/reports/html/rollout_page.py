@@ -95,7 +95,7 @@ def _checks(report: RolloutReport) -> str:
     rows = check_rows(report.verdict.checks, report.plan)
     if not rows:
         return ""
-    # The result second, and the margin next to the name: a wide table scrolls, and what stands last is out of sight.
+    # The result second, and the margin next to the name: a wide table scrolls, and its last columns are out of sight.
     name, *figures, _, _ = HEADINGS
     cells: list[tuple[str, ...]] = []
     for row in rows:

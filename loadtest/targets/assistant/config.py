@@ -222,7 +222,7 @@ _CLOUD_GAP: Final = Delay("constant", 15 * _MS)
 
 
 class AssistantConfig(CheckedTable):
-    """All settings with their defaults. Delays of None stand for an engine that takes the time it takes."""
+    """All settings with their defaults. Delays of None leave an engine's own duration."""
 
     kind_of_value = "table"
 

@@ -14,7 +14,7 @@ _EVENT: Final = "event:"
 # A latency beyond this is a clock that was set, or another unit.
 _LONGEST_LATENCY_NS: Final = 86_400 * 1_000_000_000
 _LARGEST_COUNT: Final = 2**53
-# Values that stand for a missing name.
+# Values that mean a missing name.
 _NO_NAME: Final = frozenset({"", "unknown", "none"})
 
 

@@ -380,7 +380,7 @@ def place(latencies: Iterable[Latency], moments: Mapping[str, int], otherwise_un
     """The points on the wall clock, in ns. Of two latencies that contradict each other the first counts.
 
     `moments` are points on the wall clock, those first that are believed first. Where no point of a connected group has
-    a moment, how far it is from the rest is not known: such a group stands alone, begins at `otherwise_unix_ns`, and
+    a moment, how far it is from the rest is not known: such a group is separate, begins at `otherwise_unix_ns`, and
     all other points are left out.
     """
     groups: list[dict[str, int]] = []

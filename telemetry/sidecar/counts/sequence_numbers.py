@@ -41,7 +41,7 @@ class SequenceNumbers:
     def __init__(self) -> None:
         self.missing = 0
         self.implausible = 0
-        self._ranges: dict[str, tuple[_Range, _Range | None]] = {}  # believed, and the rival; the last seen stands last
+        self._ranges: dict[str, tuple[_Range, _Range | None]] = {}  # believed, and the rival; the last seen is last
 
     def observe(self, numbers: Iterable[tuple[str, int]]) -> None:
         """Note the numbers of turns, each with the process that wrote it; those of an unnamed one say nothing."""

@@ -32,7 +32,7 @@ _SECRET_FILE_BYTES_MAX: Final = 64 << 10
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# A literal value would stand in the configuration and in a process's arguments.
+# A literal value would appear in the configuration and in a process's arguments.
 _SECRET_HEADER: Final = re.compile(
     r"authorization|cookie|token|secret|password|api-?key|access-?key|app-?key", re.IGNORECASE
 )
@@ -145,7 +145,7 @@ def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> N
 
 
 class _TableReading:
-    """The reading of one table: faults are added to `faults`, and a stand-in goes into the destination."""
+    """The reading of one table: faults are added to `faults`, and a placeholder goes into the destination."""
 
     def __init__(self, table: Mapping[str, Any], faults: list[str], label: str) -> None:
         self._table = table

@@ -121,7 +121,7 @@ class Upstream:
         return PostResult("doubtful" if is_doubtful else "failed", reason, message, 0, retry_after_s)
 
     def _shown(self, message: str) -> str:
-        # What refuses a request may quote it, and texts that are kept stand in no log.
+        # What refuses a request may quote it, and kept texts must not appear in a log.
         return one_line(message, _SHOWN_CHARS) if self._destination.text == "redact" else ""
 
     def _retry_after_s(self, value: str) -> float:

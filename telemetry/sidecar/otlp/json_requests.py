@@ -1,10 +1,10 @@
-"""Turns OTLP/JSON requests into the protobuf requests that they stand for, so that there is one way of decoding.
+"""Conversion of OTLP/JSON requests into equivalent protobuf requests, so that there is one way of decoding.
 
-The messages of OTLP say themselves what stands in which field. Protobuf's own JSON parser is not used: it would read
+The messages of OTLP describe their own fields. Protobuf's own JSON parser is not used: it would read
 ids, which OTLP/JSON writes as hex, as base64, and it refuses a whole body for one value.
 
 Of JSON a little may not be as it must be, so that one text or value does not refuse what it came with. A text that was
-cut within a character has bytes that are not UTF-8, or, from JavaScript, half of a pair of escapes: U+FFFD stands for
+cut within a character has bytes that are not UTF-8, or, from JavaScript, half of a pair of escapes: U+FFFD replaces
 these. What is nested deeper than a parser goes is cut off.
 """
 

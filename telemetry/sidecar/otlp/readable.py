@@ -2,7 +2,7 @@
 
 Of a span, an event, a link or a resource the attribute that is nested too deeply is left out, and counted in its
 attribute `otel.dropped_attributes_count`, as OpenTelemetry names it. Of a metric its point is left out: without one of
-its attributes it would be a point of another series. In texts U+FFFD stands for what is not UTF-8. Such an item is
+its attributes it would be a point of another series. In texts U+FFFD replaces what is not UTF-8. Such an item is
 parsed with OTLP's own messages in which texts and nested values are bytes: these no parser refuses.
 """
 

@@ -29,7 +29,7 @@ TOO_MANY_PARTS: Final = (
     f"the spans of the request have more than {REQUEST_PARTS_MAX} attributes, events and links together; "
     "send smaller batches"
 )
-# What stands for the trace id of a span that could not be read: of a length that no id has.
+# The placeholder for the trace id of a span that could not be read: of a length that no id has.
 UNREADABLE_ID: Final = bytes(3)
 _INT64_LIMIT: Final = 2**63
 _NAME_SURELY_FITS: Final = NAME_BYTES_MAX // 4
@@ -128,7 +128,7 @@ def span_row(span: Span, origin: Origin, scope: Scope, attributes: StoredPairs) 
         span.parent_span_id.hex() or None,
         span.trace_state,
         span.name,
-        # Numbers of a newer version of OTLP are what 0 stands for: unspecified, unset.
+        # Numbers of a newer version of OTLP are read as 0: unspecified, unset.
         SPAN_KINDS[kind if 0 <= kind < len(SPAN_KINDS) else 0],
         origin,
         scope.name,

@@ -1,4 +1,4 @@
-"""The runs of a store: from what their generators declared or from their turns, and how it stands with each."""
+"""The runs of a store: from what their generators declared or from their turns, and the state of each."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 

@@ -15,7 +15,7 @@ _INDEX_BYTES_MAX: Final = 4 << 20
 
 
 def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> tuple[list[tuple[str, int]], int, bool]:
-    """The turns (call and number) in whose kept texts these words stand, in whatever case; in how many calls they were
+    """The turns (call and number) whose kept texts contain these words, in any case; in how many calls they were
     looked for, and whether that were all."""
     folder, wanted = run_folder(store / FOLDER, run_id), words.casefold()
     try:

@@ -94,7 +94,7 @@ def _flags_of(name: str, callback: Callable[..., object]) -> Iterator[tuple[str,
         base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         for extra in extras:
             if isinstance(extra, OptionInfo) and base in (Path, Path | None) and parameter not in INPUTS:
-                # Beside `Annotated` the first name stands where the default would.
+                # In `Annotated` the first name takes the default's position.
                 names = [word for word in (extra.default, *(extra.param_decls or ())) if isinstance(word, str)]
                 yield name, names[0] if names else f"--{parameter}"
 

@@ -38,7 +38,7 @@ def grpc_call(stream: int = 1, path: str = TRACES) -> bytes:
 
 
 def http_request(body: bytes = b"", **headers: str) -> bytes:
-    """A POST of traces in protobuf; an underscore in a header's name stands for a hyphen."""
+    """A POST of traces in protobuf; an underscore in a header's name becomes a hyphen."""
     fields = {"host": "a", "content_type": "application/x-protobuf", "content_length": str(len(body)), **headers}
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
     return f"POST /v1/traces HTTP/1.1\r\n{head}\r\n".encode() + body

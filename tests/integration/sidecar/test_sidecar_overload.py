@@ -92,7 +92,7 @@ def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: 
     answered_after_s: list[float] = []
     healthy_after_s: list[float] = []
     with running_sidecar(tmp_path) as sidecar:
-        # A process that gets a tenth of a processor stands for a machine that is too small.
+        # A process with a tenth of a processor simulates a machine that is too small.
         throttle = _Throttle(psutil.Process(sidecar.process.pid))
         asyncio.run(flood(sidecar.http))
         throttle.end()

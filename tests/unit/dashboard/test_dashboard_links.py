@@ -192,7 +192,7 @@ def test_the_looks_that_a_link_means(link: dict[str, str], of_chart: list[float]
     choice, faults = RolloutChoice.of(link)
     found = choice.narrowed(progress())
     assert (faults, choice.narrows) == ([], bool(link))
-    assert found.newest == progress().newest, "what the newest look says stands"
+    assert found.newest == progress().newest, "the result of the newest look stays"
     assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.funnel.points] == of_chart
     assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.changes] == of_history
 

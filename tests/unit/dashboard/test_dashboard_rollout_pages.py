@@ -169,15 +169,15 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
     assert app.selectbox(key="choice_rollout").options == ["newest rollout", "streaming"]
     assert app.selectbox(key="choice_at_stage").options == ["every stage", "20-percent", "50-percent", "80-percent"]
     assert stages_of_history() == {"20-percent", "50-percent", "80-percent"}
-    stands = newest_verdict()
+    verdict = newest_verdict()
     app.selectbox(key="choice_at_stage").set_value("20-percent").run()
     assert app.query_params["at_stage"] == "20-percent"
     assert stages_of_history() == {"20-percent"}
-    assert newest_verdict() == stands
+    assert newest_verdict() == verdict
     app.selectbox(key="choice_decision").set_value("roll_back").run()
     assert stages_of_history() == set()
     assert "No look matches the filter; widen it above." in text_of(app)
-    assert newest_verdict() == stands
+    assert newest_verdict() == verdict
     for name in ("at_stage", "decision"):
         app.selectbox(key=f"choice_{name}").set_value("").run()
     assert stages_of_history() == {"20-percent", "50-percent", "80-percent"}

@@ -208,7 +208,7 @@ def test_a_rate_of_zero_is_rejected() -> None:
 
 MP3_FRAME = (b"\xff\xfb\x90\x64" + bytes(range(200)) * 3)[:417]  # 128 kbit/s at 44.1 kHz: 144 · 128000 / 44100
 MP3_LOW_RATE = (b"\xff\xf3\x44\xc4" + bytes(range(200)))[:96]  # MPEG-2, 32 kbit/s at 24 kHz: 72 · 32000 / 24000
-AAC_FRAME = (b"\xff\xf1\x60\x40\x19\x1f\xfc" + bytes(range(200)))[:200]  # its length, 200, stands in its header
+AAC_FRAME = (b"\xff\xf1\x60\x40\x19\x1f\xfc" + bytes(range(200)))[:200]  # its length, 200, is in its header
 FILES = {
     b"RIFF\x24\0\0\0WAVEfmt ": "WAV",
     b"RF64\xff\xff\xff\xffWAVEds64": "WAV",

@@ -118,7 +118,7 @@ def test_fewer_than_a_hundred_turns_are_judged_by_nobody() -> None:
     few = step(1, turns=99, error_ns=50 * MS)
     assert few.verdict == "too few turns"
     assert few.errors["voice_to_voice"].p99_ns is None
-    assert few.error_ns == 50 * MS  # the largest stands for the p99
+    assert few.error_ns == 50 * MS  # the largest is used as the p99
 
 
 def test_an_error_beyond_the_limit_is_named() -> None:

@@ -19,7 +19,7 @@ from loadtest.capacity.report import (
     StepStatus,
     capacity_object,
     capacity_view,
-    stand,
+    step_status,
     undecided_reason,
 )
 from loadtest.capacity.search import CallerRange, bounds, next_step
@@ -87,7 +87,7 @@ def found(**changes: object) -> Capacity:
     ],
 )
 def test_a_step_stands_by_its_objectives(verdicts: list[Verdict], expected: tuple[StepStatus, bool]) -> None:
-    assert stand(verdicts) == expected
+    assert step_status(verdicts) == expected
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_nothing_is_cut_or_folded_inside_a_word(width: int) -> None:
     assert bars is (width >= 100)
     words = text.getvalue().replace("█", "").split()
     assert words == unbounded.getvalue().replace("█", "").split()
-    # A row stays one line: its callers and its standing stand on it.
+    # A row stays one line: its callers and its status are on it.
     for each in capacity.steps:
         (row,) = [line for line in lines if line.split()[:2] == [f"{each.callers:,}", f"{each.turns:,}"]]
         assert row.rstrip().endswith(each.status)
@@ -193,9 +193,9 @@ def test_what_was_missed_and_why_stands_below_the_table() -> None:
 
 def test_a_step_does_not_wait_for_an_objective_of_calls() -> None:
     few = dataclasses.replace(verdict(5, 5, undecided=True), counts="calls")
-    assert stand([verdict(100, 100), few]) == ("met", True)
-    assert stand([verdict(80, 100), few]) == ("missed", True)
-    assert stand([few]) == ("too few", False)
+    assert step_status([verdict(100, 100), few]) == ("met", True)
+    assert step_status([verdict(80, 100), few]) == ("missed", True)
+    assert step_status([few]) == ("too few", False)
 
 
 def judged(good: int, bad: int, causes: dict[str, int]) -> Verdict:
@@ -219,13 +219,13 @@ def test_a_step_is_judged_by_the_worst_and_the_best_case(
     good: int, bad: int, causes: dict[str, int], expected: str
 ) -> None:
     found = judged(good, bad, causes)
-    assert stand([found])[0] == expected
+    assert step_status([found])[0] == expected
     few = judged(9, 0, {})
     assert undecided_reason([few, found]) == (found if expected == "generator-limited" else few).reason
-    # A miss stands whatever else is undecided.
-    assert stand([found, judged(0, 40, {})])[0] == "missed"
+    # A miss does not change, whatever else is undecided.
+    assert step_status([found, judged(0, 40, {})])[0] == "missed"
     shown = dataclasses.replace(verdict(60, 100), counts="calls")
-    assert stand([verdict(100, 100), shown]) == ("missed", True)
+    assert step_status([verdict(100, 100), shown]) == ("missed", True)
 
 
 LOST = (LostProcess(worker="2 of 4", after_s=3.0, calls_cut=2),)

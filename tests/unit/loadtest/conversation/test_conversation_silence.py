@@ -315,7 +315,7 @@ SIGNED = b"C2PA" + struct.pack("<I", 80_000) + b"\0\0\1\0jumb" + bytes(range(32,
 LIST = b"LIST" + struct.pack("<I", 26) + b"INFOISFT" + struct.pack("<I", 14) + b"Lavf61.7.100\0\0"
 # A frame of 200 bytes, its length in the 13 bits from the fourth byte's last two on.
 AAC = (b"\xff\xf1\x60\x40\x19\x1f\xfc" + bytes(range(1, 194))) * 20
-# MP3 of 128 kbit/s at 44.1 kHz: a frame is 417 bytes, so the second header stands there.
+# MP3 of 128 kbit/s at 44.1 kHz: a frame is 417 bytes, so the second header is there.
 MP3 = (b"\xff\xfb\x90\x64" + bytes(range(1, 200)) * 3)[:417] * 12
 
 

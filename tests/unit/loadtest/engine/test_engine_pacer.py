@@ -169,7 +169,7 @@ def test_what_a_full_socket_does_not_accept_goes_first_and_whole_messages_wait_b
     ours.shutdown(socket.SHUT_WR)
     data += b"".join(iter(lambda: theirs.recv(1 << 20), b""))
     before, _, after = data.partition(b"<message>")
-    assert len(before) % 3001 == 0, "the message stands between whole frames"
+    assert len(before) % 3001 == 0, "the message is between whole frames"
     audio = before + after.removesuffix(b"</message>")
     assert audio == b"".join(frames[number % 20] for number in range(paced.sent))
     assert paced.held_up >= 6

@@ -72,7 +72,7 @@ def test_a_regression_is_shown_with_its_interval(root: Path, tmp_path: Path) -> 
     assert 0.1 < decisive["lower"] < decisive["difference"] < decisive["upper"]
     assert (decisive["paired"], decisive["worse"]) == (True, True)
     assert figures["endpointing_p50"]["worse"] is None
-    assert figures["voice_to_voice_p99"]["reason"] == "360 of at least 500 turns have a value"
+    assert figures["voice_to_voice_p99"]["reason"] == "needs 500 turns with a value, has 360"
     assert figures["wer"]["unit"] == "ratio"
     markdown = (tmp_path / "c.md").read_text()
     assert "**regression: Voice to voice p95 of slow is " in markdown
@@ -131,7 +131,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def good_and_notes(root: Path, folder: Path, *runs: str, **more: object) -> tuple[list[float], list[str], str]:
-    """The shares of good turns by voice-to-voice, and what stands in the JSON file and in all the others of notes."""
+    """The shares of good turns by voice-to-voice, and the notes in the JSON file and in all the others."""
     folder.mkdir(exist_ok=True)
     files = {"json_file": folder / "c.json", "html_file": folder / "c.html", "markdown_file": folder / "c.md"}
     _, text = printed(asked(root, *runs, **files, **more))
@@ -239,7 +239,7 @@ def test_a_run_with_many_invalid_turns_claims_nothing(root: Path, tmp_path: Path
         None
     }
     assert 'class="worse"' not in (tmp_path / "c.html").read_text()
-    # Of several runs, each stands for itself.
+    # Each of several runs is compared separately.
     assert printed(asked(root, "base", folder, "slow"))[0] is ExitCode.OBJECTIVE_MISSED
     assert printed(asked(root, "base", folder, "same"))[0] is ExitCode.UNDECIDED
 

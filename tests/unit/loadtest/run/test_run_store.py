@@ -42,7 +42,7 @@ def test_turns_that_are_counted_twice_are_a_fault(store: Path, capfd: pytest.Cap
     code, text = _ended(capfd, "check", store)
     assert code == 7
     assert "fault: " in text
-    assert "2 turns stand in the store more than once" in text
+    assert "2 turns are in the store more than once" in text
 
 
 def test_an_export_is_imported_once(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -155,7 +155,7 @@ def test_runs_are_paired_only_where_most_of_both_is_the_same_audio() -> None:
     assert not mostly.is_paired
     assert mostly.reason == "only 70 % of the turns have audio that both heard"
     few = paired_with(np.arange(400) % 19)
-    assert (few.is_paired, few.utterances, few.reason) == (False, 19, "19 of at least 20 utterances were heard by both")
+    assert (few.is_paired, few.utterances, few.reason) == (False, 19, "needs 20 utterances heard by both, has 19")
     assert pairing(cohort_of("a", values, calls), cohort_of("b", values, calls)).reason is not None
     assert pairing(cohort_of("a", values, calls), cohort_of("b", values, calls), "why not") == Pairing(
         False, reason="why not"
@@ -177,12 +177,12 @@ def test_too_few_turns_have_figures_and_no_interval() -> None:
     found = difference(P95, run(rng, 60), run(rng, 600), BY_CALL)
     assert found.baseline is not None
     assert found.value == pytest.approx((found.candidate or 0) - found.baseline)
-    assert (found.lower, found.upper, found.reason) == (None, None, "60 of at least 100 turns have a value")
+    assert (found.lower, found.upper, found.reason) == (None, None, "needs 100 turns with a value, has 60")
     fewer = difference(P95, run(rng, 15), run(rng, 600), BY_CALL)
     assert (fewer.baseline, fewer.value) == (None, None)
     assert not fewer.is_shown
     one_call = cohort_of("run", rng.normal(500, 9, 300), np.zeros(300, dtype=np.int64))
-    assert difference(P50, one_call, run(rng, 300), BY_CALL).reason == "its turns come from 1 of at least 20 calls"
+    assert difference(P50, one_call, run(rng, 300), BY_CALL).reason == "needs 20 calls, has 1"
 
 
 def test_a_run_without_spread_is_known_exactly_and_the_other_is_not() -> None:
@@ -337,7 +337,7 @@ def test_a_run_at_the_margin_is_seldom_within_it_or_a_regression() -> None:
 def test_too_few_turns_decide_nothing() -> None:
     found = compare_runs(named_run("base"), named_run("short", turns=50, shift_ms=900, seed=2), MARGIN, ())
     assert found.state == "undecided"
-    assert found.sentence == ("undecided: Voice to voice p95 cannot be compared: 50 of at least 100 turns have a value")
+    assert found.sentence == ("undecided: Voice to voice p95 cannot be compared: needs 100 turns with a value, has 50")
 
 
 def test_a_run_that_answers_no_more_is_worse_whatever_its_percentile() -> None:

@@ -68,4 +68,4 @@ def test_a_caller_who_was_still_connecting_had_waited_for_that() -> None:
     assert is_good(metric("connect"), connecting) is False
     assert is_good(metric("connect", 1_001), connecting) is None
     assert is_good(metric("connect"), msgspec.structs.replace(connecting, turn_index=1)) is None
-    assert is_good(metric("connect"), cut(60_000)) is None, "its connection stood"
+    assert is_good(metric("connect"), cut(60_000)) is None, "it was connected"

@@ -266,7 +266,12 @@ def test_open_turns_stand_in_the_sentence() -> None:
         (5, 0, {"generator": 30}, True),  # too few turns, because the generator prevented the others
         (5, 0, {"generator": 3}, False),  # too few turns, whatever these had shown
         (0, 0, {"generator": 40}, True),
-        (15, 0, {"generator": 5, "cut by the end of the run": 30}, False),  # these stand between, whatever it had shown
+        (
+            15,
+            0,
+            {"generator": 5, "cut by the end of the run": 30},
+            False,
+        ),  # these prevent a verdict, whatever it had shown
         (90, 3, {"generator": 1, "speech bounds uncertain": 6}, False),
         (90, 3, {"speech bounds uncertain": 7}, False),
     ],
@@ -381,7 +386,7 @@ def heard_after(latency_ms: float, **fields: object) -> Turn:
         # Both do, or only both together.
         (810, {"speech_end_uncertainty_ns": 71 * MS, "held_up_ns": 20 * MS}, Judgment.GENERATOR),
         (880, {"speech_end_uncertainty_ns": 71 * MS, "held_up_ns": 20 * MS}, Judgment.SPEECH),
-        # How far the annotation or the stamps may be off is not known: the value stands for itself.
+        # How far the annotation or the stamps may be off is not known: the value alone decides.
         (801, {"speech_end_uncertainty_ns": None, "held_up_ns": 200 * MS}, Judgment.BAD),
         (801, {"stamp_error_ns": None, "held_up_ns": 200 * MS}, Judgment.BAD),
         (799, {"held_up_ns": None, "speech_end_uncertainty_ns": 71 * MS}, Judgment.GOOD),

@@ -153,7 +153,7 @@ def test_all_faults_are_reported_at_once() -> None:
     assert len(raised.value.faults) == len(faulty) + 1
     for fault, expected in zip(raised.value.faults, faulty.values(), strict=False):
         assert expected in fault
-    assert "stands there twice" in raised.value.faults[-1]
+    assert "is there twice" in raised.value.faults[-1]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_sloths_document_is_one_of_its_version() -> None:
         assert 0 < slo["objective"] <= 100
         for query in slo["sli"]["events"].values():
             assert query.count("{{.window}}") == 1
-            # Whatever else looks like a template of Go stands for its own braces.
+            # Any other text that looks like a Go template is kept with its braces.
             assert "{{ $x" not in query.replace('{{ "{{" }} $x', "")
     assert document["slos"][-1]["objective"] == 99.9
 

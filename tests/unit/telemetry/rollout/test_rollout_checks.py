@@ -319,9 +319,9 @@ def test_values_that_do_not_vary_say_nothing_of_their_error() -> None:
 
 
 def test_too_few_clusters_are_refused_with_what_is_missing() -> None:
-    with pytest.raises(TooFewError, match="from 10 of at least 20 calls"):
+    with pytest.raises(TooFewError, match="needs 20 calls, has 10"):
         expect_clusters(CheckSample(np.arange(500.0), np.arange(500) // 50), 20)
-    with pytest.raises(TooFewError, match="from 5 of at least 20 utterances"):
+    with pytest.raises(TooFewError, match="needs 20 utterances, has 5"):
         expect_clusters(CheckSample(np.arange(500.0), np.arange(500), None, np.arange(500) % 5), 20)
     expect_clusters(CheckSample(np.arange(500.0), np.arange(500) % 2, None, np.arange(500) % 20), 20)
 

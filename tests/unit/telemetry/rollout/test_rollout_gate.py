@@ -337,7 +337,7 @@ def test_few_users_are_too_few_whatever_their_calls() -> None:
     few = replace(seen.candidate, codes={**seen.candidate.codes, "call": packed_codes(users)}, unnamed_turns=0)
     found = look(replace(plan(), unit="user"), replace(seen, candidate=few))
     assert found.verdict == "hold"
-    assert {each.reason for each in found.checks} == {"streaming: its turns come from 5 of at least 6 users"}
+    assert {each.reason for each in found.checks} == {"streaming: needs 6 users, has 5"}
 
 
 def test_services_that_number_no_turns_can_be_promoted_and_it_is_noted() -> None:

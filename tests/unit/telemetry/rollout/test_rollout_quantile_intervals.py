@@ -273,12 +273,12 @@ def test_where_too_few_turns_lie_beyond_a_quantile_a_bound_is_missing_and_not_na
 @pytest.mark.parametrize(
     ("values", "clusters", "pairs", "why"),
     [
-        (np.arange(99.0), np.arange(99), None, "99 of at least 100 turns have a value"),
-        (np.arange(500.0), np.arange(500) // 50, None, "from 10 of at least 20 calls"),
-        (np.arange(500.0), np.arange(500), np.arange(500) % 19, "from 19 of at least 20 utterances"),
-        (np.arange(500.0), np.zeros(500, dtype=np.int64), np.arange(500) % 50, "from 1 of at least 2 calls"),
+        (np.arange(99.0), np.arange(99), None, "needs 100 turns with a value, has 99"),
+        (np.arange(500.0), np.arange(500) // 50, None, "needs 20 calls, has 10"),
+        (np.arange(500.0), np.arange(500), np.arange(500) % 19, "needs 20 utterances, has 19"),
+        (np.arange(500.0), np.zeros(500, dtype=np.int64), np.arange(500) % 50, "needs 2 calls, has 1"),
         (np.where(np.arange(500) % 10 == 0, np.inf, np.arange(500.0)), np.arange(500), None, "were not answered"),
-        (np.zeros(0), np.zeros(0, dtype=np.int64), None, "0 of at least 100 turns have a value"),
+        (np.zeros(0), np.zeros(0, dtype=np.int64), None, "needs 100 turns with a value, has 0"),
     ],
 )
 def test_too_little_is_refused_with_what_is_missing(
@@ -332,7 +332,7 @@ def test_rare_events_in_a_small_and_a_large_run_are_seldom_called_more() -> None
 def test_shares_without_a_bad_turn_do_not_differ_and_few_calls_are_refused() -> None:
     good = CheckSample(np.zeros(100), np.arange(100))
     assert share_p_value(good, good) == 1
-    with pytest.raises(TooFewError, match="from 10 of at least 20 calls"):
+    with pytest.raises(TooFewError, match="needs 20 calls, has 10"):
         share_p_value(good, replace(good, clusters=np.arange(100) // 10))
 
 

@@ -243,7 +243,7 @@ def test_calls_still_belong_together_when_utterances_are_paired() -> None:
 @pytest.mark.parametrize(
     ("clusters", "why"),
     [
-        (np.arange(500) // 100, "from 5 of at least 6 calls"),
+        (np.arange(500) // 100, "needs 6 calls, has 5"),
         (np.r_[np.zeros(250), np.arange(1, 251)].astype(np.int64), "from too few calls: one has 50 % of them"),
     ],
 )
@@ -254,8 +254,8 @@ def test_too_few_calls_say_nothing_of_the_variance(clusters: np.ndarray, why: st
 
 
 def test_a_quantile_of_too_few_turns_is_no_threshold() -> None:
-    with pytest.raises(TooFewError, match="59 of at least 60 turns of the control have a value"):
+    with pytest.raises(TooFewError, match="needs 60 turns of the control with a value, has 59"):
         compare_quantile(sample(500, 1), sample(59, 2), 0.95, 100)
     assert compare_quantile(sample(40, 1), sample(60, 2), 0.95, 100).threshold is not None
-    with pytest.raises(TooFewError, match="299 of at least 300 turns of the control have a value"):
+    with pytest.raises(TooFewError, match="needs 300 turns of the control with a value, has 299"):
         compare_tail(sample(500, 1), sample(299, 2), 0.01)

@@ -33,7 +33,7 @@ def of_any(value: Any) -> AnyValue:
 
 
 def request(**values: object) -> ExportTraceServiceRequest:
-    """A request of one span with these attributes; `__` stands for a dot."""
+    """A request of one span with these attributes; `__` becomes a dot."""
     made = ExportTraceServiceRequest()
     of_resource = made.resource_spans.add()
     of_resource.resource.attributes.extend(pairs(service__name="bot"))

@@ -123,7 +123,7 @@ def test_turns_belong_to_their_user_where_callers_are_assigned_by_user(tmp_path:
     with StoreReader(fill_store(tmp_path, Run(turns=named)), wall_clock_ns=lambda: NOW) as opened:
         by_user = opened.rollout_turns(asked)
         by_call = opened.rollout_turns(replace(asked, unit="call"))
-    # Without a user, the call stands for it: turns 0 and 2 of the candidate, turn 1 of the control.
+    # Without a user, the call is the unit: turns 0 and 2 of the candidate, turn 1 of the control.
     assert (by_user.candidate.calls, by_user.control.calls) == (2 + 2, 2 + 1)
     assert (by_user.candidate.unnamed_turns, by_user.control.unnamed_turns) == (2, 1)
     assert (by_call.candidate.calls, by_call.candidate.unnamed_turns) == (20, None)

@@ -120,7 +120,7 @@ def test_folders_and_the_sidecar_that_has_their_turns_are_joined(
         return StoreReader(store)
 
     monkeypatch.setattr(catalogs, "open_store", opened)
-    # What a folder says of its run stands, the turns are with the sidecar, and so are the other runs.
+    # The folder's entry for its run stays, the turns are with the sidecar, and so are the other runs.
     elsewhere, going, mine = listed(root, sidecar)
     assert (mine.name, mine.store, mine.state, mine.note) == ("mine", sidecar, "undecided", "cold cache")
     assert mine.p95_ns == pytest.approx(750 * 1e6), "by its summary"

@@ -62,7 +62,7 @@ def transport() -> tuple[RoomTransport, Process, Callbacks]:
     made = make_transport(parts, RoomCaller(CallerOptions()), OpenRequest("wss://h"))
     assert isinstance(made, RoomTransport)
     callbacks = Callbacks()
-    made.open(callbacks, 1.0)  # type: ignore[arg-type]  # stands for a call
+    made.open(callbacks, 1.0)  # type: ignore[arg-type]  # instead of a call
     return made, process, callbacks
 
 

@@ -57,7 +57,7 @@ def messages(caller: TelephonyCaller) -> list[Message]:
 
 
 def as_json(message: Message) -> object:
-    """A message as it can stand in a JSON file."""
+    """Return a message as it can be written to a JSON file."""
     return message if isinstance(message, str) else {"binary": base64.b64encode(message).decode()}
 
 
