@@ -44,7 +44,7 @@ class LaunchOptions:
     host: str = "127.0.0.1"
     port: int = 8501
     headless: bool = False
-    public_hosts: tuple[str, ...] = ()  # by which browsers reach the page, beside the address that it listens on
+    public_hosts: tuple[str, ...] = ()  # by which browsers reach the page, besides its address
     locust: str | None = None  # the address of Locust's page, for pages that have no run to show
 
 

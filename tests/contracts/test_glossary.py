@@ -1,5 +1,6 @@
 """Words: retired ones stay out, and spelling is American by codespell, in code and in what people read."""
 
+import ast
 import io
 import re
 import subprocess
@@ -50,7 +51,16 @@ RETIRED_PHRASES = {
     r"\bis no (number|file|duration|address|name|folder|option|flag|key)\b": "is not a …",
     r"\ban own\b": "its own, your own",
     r"\blets? .{1,30} go\b(?! on)": "closes, releases",
+    r"\btold\b": "sent to, reported to, distinguished from",
+    r"\banew\b": "again, newly",
+    r"\bwhoever\b": "the process that, any reader",
+    r"\bbeside (the|an?|its|it|each|every|others?|them|those|these|what|this)\b": "next to, compared with",
+    r"nothing is claimed": "there is no verdict",
+    r"\d of at least \d": "needs 100 turns, has 49",
+    r"\bstands? (in|on|for|there|beside|by itself|alone)\b": "is in, is replaced by, means",
 }
+# First words of docstrings, which begin with an imperative verb, or with a noun that the thing is.
+RETIRED_FIRST_WORDS = {"What", "Of", "As", "How", "Which", "Who", "From"}
 
 
 def words_of(identifier: str) -> str:
@@ -75,6 +85,15 @@ def retired_phrases(text: str) -> Iterator[tuple[int, str, str]]:
         for phrase, use in RETIRED_PHRASES.items():
             if found := re.search(phrase, line):
                 yield number, found[0], use
+
+
+def retired_first_words(source: str) -> Iterator[tuple[int, str]]:
+    """Line and first word of each docstring of Python source that begins with a retired word."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            word = (ast.get_docstring(node) or "-").split()[0]
+            if word in RETIRED_FIRST_WORDS:
+                yield getattr(node, "lineno", 1), word
 
 
 def written(*suffixes: str) -> list[Path]:
@@ -110,6 +129,16 @@ def test_no_text_holds_a_retired_phrase() -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
+def test_no_docstring_begins_with_a_retired_word() -> None:
+    found = [
+        f"{name(path)}:{line}: begins with {word!r}"
+        for path in written(".py")
+        for line, word in retired_first_words(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize("source", ["told = 1", "class VoiceCaller: ...", "x.missed_starts", "def run_facts(): ..."])
 def test_a_retired_word_is_found(source: str) -> None:
     assert list(retired_names(source))
@@ -125,6 +154,11 @@ def test_a_retired_phrase_is_found() -> None:
         "of no use",
         "is none",
     ]
+
+
+def test_a_retired_first_word_of_a_docstring_is_found() -> None:
+    source = '"""What it is."""\ndef f():\n    """Return what it is."""\nclass C:\n    """Of a call."""'
+    assert list(retired_first_words(source)) == [(1, "What"), (4, "Of")]
 
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from tests.grafana import DATA, grafana_dashboard, store_dashboard
 from tests.programs import needed
 
 PANELS: list[dict[str, Any]] = grafana_dashboard()["panels"]
-# Words of PromQL and labels, beside the names of series.
+# Words of PromQL and labels, other than the names of series.
 SERIES = re.compile(r"\b(?:objective:)?voice_[a-z_]+(?::[a-z_0-9]+)?")
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 

@@ -77,7 +77,7 @@ class Callers:
     clocks: Clocks | None = None
     has_pacer: bool = True  # whether the pacer thread sends the frames, where it can
     exchanges: list[Exchange] = field(default_factory=list[Exchange])  # of all calls, as they end
-    meanwhile: Callable[[Engine], None] = lambda engine: None  # runs in a greenlet of its own, beside the calls
+    meanwhile: Callable[[Engine], None] = lambda engine: None  # runs in its own greenlet, during the calls
 
     def prepared(self) -> PreparedCorpus:
         """The speech, rendered and encoded."""

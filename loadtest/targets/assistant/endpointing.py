@@ -341,7 +341,7 @@ class Endpointer:
 
     @property
     def silent_samples(self) -> int:
-        """How many samples were fed after the last speech of the current turn; 0 before its first."""
+        """Number of samples fed after the last speech of the current turn; 0 before its first."""
         last = self._vad.state().last_speech_sample
         return 0 if last is None else self._fed - 1 - last
 

@@ -100,7 +100,7 @@ class RunFilter:
     """None means any. A run of which something is not known does not match where that is asked for."""
 
     since_unix_ns: int | None = None  # inclusive, of the moment when a run began
-    cohort: str | None = None  # that occurs in the run, beside others or not
+    cohort: str | None = None  # that occurs in the run, next to others or not
     target: str | None = None
     state: str | None = None
     profile: str | None = None

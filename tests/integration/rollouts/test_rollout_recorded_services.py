@@ -226,7 +226,7 @@ class Framework:
     turn_spans: tuple[str, ...]
     stating: str
     latency: str
-    conversation: str | None = None  # the attribute that names the call, beside the trace
+    conversation: str | None = None  # the attribute that names the call, in addition to the trace
 
 
 PIPECAT = Framework(

@@ -160,7 +160,7 @@ def test_few_turns_of_unknown_bounds_leave_the_median_known_and_the_tail_not(tmp
     assert within is not None
     assert within.turns_unknown == 3
     assert within.p50 is not None
-    # Three unknown turns may lie at either end: they move the median by three places at most, beside the 10 ms.
+    # Three unknown turns may lie at either end: they move the median by three places at most, in addition to the 10 ms.
     assert (within.p50[1] - within.p50[0]) / MS == pytest.approx(23.0)
     assert (within.p99, within.max) == (None, None)
     with reader_of(tmp_path / "none", *(client_turn(i) for i in range(30))) as reader:

@@ -160,7 +160,7 @@ def test_an_image_is_no_audio() -> None:
 
 def test_thoughts_and_output_transcripts_are_not_the_answers_text() -> None:
     session = Session()
-    parts = [{"text": "The user asks.", "thought": True}, {"text": "beside the audio"}]
+    parts = [{"text": "The user asks.", "thought": True}, {"text": "next to the audio"}]
     found = session.content(modelTurn={"parts": parts}, outputTranscription={"text": "It is on."})
     assert kinds(found) == [STARTED, EventKind.REASONING_TEXT]
     assert only(session.content(generationComplete=True), DONE).carried == {"text"}
