@@ -30,7 +30,7 @@ _START_TIMEOUT_S: Final = 60.0
 # Tokens of a conversation and its answer; an answer for a voice is short.
 _CONTEXT_TOKENS: Final = 2_048
 _ANSWER_TOKENS: Final = 60
-_THREADS: Final = 2  # of the local model, which shares the machine with the other engines
+_THREADS: Final = 2  # that read a prompt of the local model
 
 
 class HttpLlm(Llm):

