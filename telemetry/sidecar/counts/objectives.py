@@ -54,17 +54,21 @@ class ObjectiveTurns:
         self._counts: dict[_Place, _Judged] = {(source, _UNKNOWN, _UNKNOWN): Counter() for source in _SOURCES}
 
     def count(self, turn: Turn, now_s: float) -> None:
-        """Count a turn, unless it is of a ramp; `now_s` is on a monotonic clock."""
-        if turn.phase_kind == RAMP or not self._objectives:
+        """Count a turn, unless it is of a ramp, which only tells what its run shows; `now_s` is on a monotonic
+        clock."""
+        if not self._objectives:
+            return
+        run = self._run(turn)
+        for number, objective in enumerate(self._objectives):
+            if number not in run.valued and has_value(objective, turn):
+                self._settle(run, number)
+        if turn.phase_kind == RAMP:
             return
         day = service_day(turn.run_id)
         service = self._services.shown(_UNKNOWN if day is None else day.service, now_s)
         place = turn.source, service, self._cohorts.shown(turn.cohort, now_s)
         counts = self._counts.setdefault(place, Counter())
-        run = self._run(turn)
         for number, objective in enumerate(self._objectives):
-            if number not in run.valued and has_value(objective, turn):
-                self._settle(run, number)
             judgment = judge_turn(objective, turn, turn.source)
             if judgment is None:
                 continue

@@ -263,8 +263,11 @@ def matching(objective: Objective) -> Condition:
 
 
 def with_judgments(where: Condition, objectives: Sequence[Objective], source: Source) -> Condition:
-    """The turns of a source that meet a condition, as a table: all columns of a turn and one for each objective. Raises
-    StoreError for an objective about a metric that there is none of, or without what its kind needs."""
+    """The turns of a source that meet a condition, as a table: all columns of a turn and one for each objective.
+
+    Whether a stage is shown is asked of all turns of their runs: where a cohort or a minute has none, it is missing.
+    Raises StoreError for an objective about a metric that there is none of, or without what its kind needs.
+    """
     if not objectives:
         return Condition(f"(SELECT * FROM turns WHERE {where.sql})", where.values)
     for each in objectives:
@@ -286,7 +289,8 @@ def with_judgments(where: Condition, objectives: Sequence[Objective], source: So
     return Condition(
         f"""(SELECT *, {named} FROM (SELECT *, {", ".join(of_all)} FROM (
             SELECT turns.*, of_run.*, {_IS_PLAIN} AS is_plain FROM turns
-            JOIN (SELECT run_id AS run, {shown} FROM turns WHERE {where.sql} GROUP BY run_id) AS of_run
+            JOIN (SELECT run_id AS run, {shown} FROM turns WHERE source = '{source}'
+                  AND run_id IN (SELECT run_id FROM turns WHERE {where.sql}) GROUP BY run_id) AS of_run
             ON run_id = run WHERE {where.sql})))""",
         (*(value for each in columns for value in each.values), *where.values, *where.values),
     )

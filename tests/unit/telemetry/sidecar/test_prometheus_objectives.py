@@ -234,6 +234,13 @@ def test_turns_of_a_ramp_do_not_count() -> None:
     assert _observed(turns, default_objectives()).total(ELIGIBLE, objective="voice-to-voice") == 2
 
 
+def test_a_stage_that_a_ramp_shows_is_missing_after_it() -> None:
+    transcribed = Objective("asr", "metric", 0.95, "asr_final_latency", 10_000 * MS)
+    turns = [client_turn(0, phase_kind="ramp", asr_final_perf_ns=3_100 * MS), client_turn(1), client_turn(2)]
+    counted = _shown(_observed(turns, [transcribed]), objective="asr")
+    assert (counted.good, counted.bad, counted.eligible) == (0, 2, 2)
+
+
 def test_cohorts_are_limited_and_give_way() -> None:
     now_s = [0.0]
     exposition = Exposition(default_objectives(), clock_s=lambda: now_s[0])

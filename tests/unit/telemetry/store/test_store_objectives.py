@@ -26,7 +26,7 @@ from telemetry.store.questions.filters import Condition
 from telemetry.store.questions.objectives import JUDGMENTS, column_of, with_judgments
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import turns_table
-from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns
 from tests.turns_near_thresholds import OBJECTIVES as NEAR
 from tests.turns_near_thresholds import turns_near_thresholds
@@ -184,6 +184,27 @@ def test_a_cohort_without_a_turn_has_none_that_count(tmp_path: Path) -> None:
             0, 0
         )
         assert reader.objective_counts(Filter(), []).whole == {}
+
+
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        Filter(cohort="b"),
+        Filter(run_id="run-1", cohort="b"),
+        Filter(since_unix_ns=START_UNIX_NS + 20 * SECOND),
+        Filter(),
+    ],
+)
+def test_a_stage_that_the_run_shows_is_missing_where_a_part_of_it_has_none(tmp_path: Path, narrowed: Filter) -> None:
+    def turn(index: int) -> Turn:
+        if index < 20:
+            # A ramp shows what the wire does, too, and counts nowhere.
+            return client_turn(index, cohort="a", asr_final_perf_ns=3_100 * MS, phase="up", phase_kind="ramp")
+        return client_turn(index, cohort="b")
+
+    transcribed = Objective("transcribed", "metric", 0.9, "asr_final_latency", 400.0 * MS)
+    with StoreReader(fill_store(tmp_path, Run([turn(i) for i in range(50)]))) as reader:
+        assert reader.count(narrowed)(transcribed) == EligibleTurns(0, 30)
 
 
 def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
