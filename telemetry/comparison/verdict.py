@@ -4,6 +4,8 @@
   without an answer that its percentile is one of them, and the baseline did not: no margin is as long as that.
 - **within**: the whole interval lies below the margin.
 - **undecided**: the interval holds the margin, too little is known, or a run is one that nothing can be claimed of.
+  So too where turns without a value could turn the claim: those that one run has more of than the other, counted as
+  longer than any wait.
 
 A claim that does not hold has a chance of 2.5 % at most, for each pair of runs. The verdict is about one figure that is
 named beforehand: it is judged alone, by its own interval, and not corrected for the other figures. Which of all figures
@@ -20,12 +22,13 @@ from numpy.typing import NDArray
 from telemetry.comparison.differences import FigureDifference, Pairing, difference, marked, pairing
 from telemetry.comparison.figures import ComparedFigure, figures_for, quantile_figure
 from telemetry.comparison.runs import AskedDifference, ComparedRun, asked_differences, why_no_pairs
+from telemetry.model.formatting import count as counted_text
 from telemetry.model.formatting import declared_figure, percent
 from telemetry.model.intervals import wilson_interval
-from telemetry.model.metrics import HEADLINE
+from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
 from telemetry.model.semconv import UNANSWERED
 from telemetry.objectives.objective import Objective
-from telemetry.rollout.cohort_turns import CALL, CohortTurns
+from telemetry.rollout.cohort_turns import CALL, CohortTurns, packed_numbers
 
 ComparisonState = Literal["worse", "within", "undecided"]
 DEFAULT_MARGIN_NS: Final = 100_000_000
@@ -118,6 +121,8 @@ def compare_runs(
     )
     decisive = next(each for each in found if each.figure.name == margin.figure.name)
     state, statement = ("undecided", unsound) if unsound else _verdict(baseline, candidate, margin, decisive)
+    if unsound is None and (missing := _turned_by_missing(state, baseline, candidate, margin, paired)) is not None:
+        state, statement = "undecided", f"{statement}: {missing}"
     return RunComparison(
         baseline,
         candidate,
@@ -160,6 +165,50 @@ def _verdict(
     if found.upper < margin.value:
         return "within", shown
     return "undecided", f"{shown}: the interval holds the margin of {margin.text}; more turns would narrow it"
+
+
+def _turned_by_missing(
+    state: ComparisonState, baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, paired: Pairing
+) -> str | None:
+    """Return as half a sentence that turns without a value could turn a claim; None where they could not."""
+    of, other = (candidate, baseline) if state == "within" else (baseline, candidate)
+    lacking, missing = _with_missing(of.turns, other.turns, margin.figure)
+    if state == "undecided" or not missing:
+        return None
+    filled = replace(of, turns=lacking)
+    runs = (baseline, filled) if state == "within" else (filled, candidate)
+    found = difference(margin.figure, runs[0].turns, runs[1].turns, paired)
+    if _verdict(*runs, margin, found)[0] == state:
+        return None
+    return (
+        f"{counted_text(missing, 'turn')} of {of.label} more than of {other.label} {'has' if missing == 1 else 'have'} "
+        "no value, and as waits longer than any they could turn it"
+    )
+
+
+def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -> tuple[CohortTurns, int]:
+    """The turns with those without a value that they have more of than the others as longer than any wait, and how
+    many these are."""
+    metric = HEADLINE if figure.check is None else figure.check.metric
+    values, of_other = of.number(metric), other.number(metric)
+    # Of some metrics a turn may owe no value.
+    may_owe_none = METRICS[metric].is_undefined is not METRICS[HEADLINE].is_undefined or metric in NOT_OF_AN_ANSWER
+    if values is None or of_other is None or may_owe_none:
+        return of, 0
+    lacking = [
+        turns.eligible & np.isnan(known) & ~are_unanswered(turns) for turns, known in ((of, values), (other, of_other))
+    ]
+    shares = [
+        float(each.sum()) / max(1, turns.eligible_turns) for each, turns in zip(lacking, (of, other), strict=True)
+    ]
+    missing = round(max(0.0, shares[0] - shares[1]) * of.eligible_turns)
+    # Spread over the calls that lack some.
+    places = np.flatnonzero(lacking[0])
+    places = places[np.argsort(of.code(CALL)[places], kind="stable")]
+    chosen = places[np.arange(missing) * places.size // max(1, missing)]
+    filled = values.copy()
+    filled[chosen] = np.inf
+    return replace(of, numbers={**of.numbers, metric: packed_numbers(filled)}), missing
 
 
 def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:

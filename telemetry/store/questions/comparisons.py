@@ -39,6 +39,7 @@ from telemetry.store.questions.runs import (
     run_spans,
     runs_declared,
 )
+from telemetry.store.questions.summaries import IS_UNANSWERED
 
 # A slice of which there are more values says nothing about where a difference is.
 MOST_SLICE_VALUES: Final = 50
@@ -54,6 +55,8 @@ _REPORTED: Final = {
 }
 REPORTED_COLUMNS: Final = tuple(_REPORTED)
 _SPOKEN: Final = ("utterance_id", "noise_profile", "channel_profile", "snr_asked_db", "audio_variant")
+# A caller whose answer was broken off before a sound of it came has none, as the rule of objectives says.
+_OUTCOME: Final = f"CASE WHEN outcome = 'interrupted' AND {IS_UNANSWERED} THEN 'no_reply' ELSE outcome END"
 # A part of the hash, so that a code stays within 32 bits. MD5, because another process may have another DuckDB, whose
 # own hash differs.
 _AUDIO: Final = (
@@ -165,7 +168,7 @@ def columns_of_turns(
     table = with_judgments(where, asked.objectives, source)
     numbers = asked.numbers()
     selected = [
-        f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}",
+        f"list_position(?, {_OUTCOME}) - 1 AS c_{columns.OUTCOME}",
         f"hash({belongs_to(asked.unit)}) AS call",
         "started_unix_ns",
         *(f"coalesce(({sql})::DOUBLE, 'nan'::DOUBLE) AS n_{place}" for place, sql in enumerate(numbers.values())),
@@ -240,8 +243,8 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
     turns = columns_of_turns(connection, where, asked.run_id, read, filters.source_of(f))
     invalid = int(turns.has_outcome("invalid").sum())
     known = processes(connection, asked.run_id, declared)
-    by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
-    is_slow = is_service_slow(turns.turns, by_outcome, _did_not_read(connection, where))
+    by_outcome, did_not_read = _kept(connection, where)
+    is_slow = is_service_slow(turns.turns, by_outcome, did_not_read)
     limit = run_limit(connection, asked.run_id, known, declared)
     starts = None if is_slow else total_starts(starts_by_phase(connection, f))
     return ComparedRun(
@@ -263,11 +266,12 @@ def asked_of(record: RunRecord) -> dict[str, str]:
     return {name: str(value) for name in _DECLARED if (value := known.get(name)) is not None}
 
 
-def _did_not_read(connection: StoreConnection, where: Condition) -> int:
-    """Count the turns in which the endpoint did not read the caller's audio."""
-    statement = f"SELECT {filters.UNREAD} AS unread FROM turns WHERE {where.sql}"
-    (row,) = rows(connection, statement, list(where.values))
-    return row["unread"]
+def _kept(connection: StoreConnection, where: Condition) -> tuple[dict[str, int], int]:
+    """Return how many of the turns ended in each of KEPT_OUTCOMES, and in how many the endpoint did not take the
+    caller's audio."""
+    counts = ", ".join(f"count(*) FILTER (outcome = '{outcome}') AS {outcome}" for outcome in KEPT_OUTCOMES)
+    (row,) = rows(connection, f"SELECT {counts}, {filters.UNREAD} AS unread FROM turns WHERE {where.sql}", where.values)
+    return {outcome: row[outcome] for outcome in KEPT_OUTCOMES}, row["unread"]
 
 
 def _left_out(starts: StartCounts | None, invalid: int, total: int) -> str | None:

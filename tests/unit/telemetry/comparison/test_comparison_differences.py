@@ -354,6 +354,39 @@ def test_a_run_that_answers_no_more_is_worse_whatever_its_percentile() -> None:
     assert compare_runs(base, named_run("few", turns=8, unanswered=0.5, seed=2), MARGIN, ()).state == "undecided"
 
 
+def without_values(of: ComparedRun, every: int, metric: str = "voice_to_voice") -> ComparedRun:
+    values = of.turns.number(metric)
+    assert values is not None
+    known = np.where(np.arange(values.size) % every == 0, np.nan, values)
+    return replace(of, turns=replace(of.turns, numbers={**of.turns.numbers, metric: packed_numbers(known)}))
+
+
+def test_values_missing_in_one_run_alone_turn_no_claim_into_another() -> None:
+    base, margin = named_run("base", turns=3000), RegressionMargin(250 * MS)
+    same, slow = named_run("same", turns=6000, seed=2), named_run("slow", turns=3000, shift_ms=600, seed=2)
+    assert compare_runs(base, same, margin, ()).state == "within"
+    assert compare_runs(base, slow, margin, ()).state == "worse"
+    lacking = compare_runs(base, without_values(same, 10), margin, ())
+    assert lacking.state == "undecided"
+    assert lacking.sentence.endswith(
+        ": 600 turns of same more than of base have no value, and as waits longer than any they could turn it"
+    )
+    assert compare_runs(without_values(base, 10), slow, margin, ()).state == "undecided"
+    # Few could turn nothing, and neither could as many in both.
+    assert compare_runs(base, without_values(same, 1000), margin, ()).state == "within"
+    assert compare_runs(without_values(base, 10), without_values(same, 10), margin, ()).state == "within"
+    assert compare_runs(base, without_values(slow, 10), margin, ()).state == "worse"
+
+
+def test_a_turn_that_owes_no_value_lacks_none() -> None:
+    def connected(of: ComparedRun, every: int) -> ComparedRun:
+        numbers = {"connect": of.turns.numbers["voice_to_voice"]}
+        return without_values(replace(of, turns=replace(of.turns, numbers=numbers)), every, "connect")
+
+    base, other = connected(named_run("base", turns=6000), 100), connected(named_run("same", turns=6000, seed=2), 3)
+    assert compare_runs(base, other, RegressionMargin(250 * MS, "connect"), ()).state == "within"
+
+
 @pytest.mark.parametrize(
     ("fault", "why"),
     [

@@ -67,6 +67,18 @@ def test_words_have_a_code_that_any_program_can_find(reader: StoreReader) -> Non
     assert sorted(asked(reader).turns.code("audio").tolist()) == sorted(code(turn) for turn in spoken())
 
 
+def test_a_reply_that_was_broken_off_unheard_is_none(tmp_path: Path) -> None:
+    broken = {"outcome": "interrupted", "failure_kind": "interrupted"}
+    turns = [
+        client_turn(0, **broken),  # something of it was heard
+        client_turn(1, voice_to_voice_ms=None, **broken),
+        client_turn(2, voice_to_voice_ms=None, outcome="interrupted"),  # by its caller
+    ]
+    with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
+        found = asked(reader, RunTurnsQuestion("run-1"))
+    assert (found.turns.has_outcome("no_reply").sum(), found.turns.has_outcome("interrupted").sum()) == (1, 2)
+
+
 def test_a_run_that_is_not_there_is_none(reader: StoreReader) -> None:
     assert reader.run_turns(RunTurnsQuestion("gone")) is None
 
