@@ -8,8 +8,6 @@ A turn's row holds both sides (telemetry.store.pairing).
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from telemetry.model.stats import enough
 from telemetry.model.turns import Turn
 from telemetry.store.answers import REPORTED_STAGES, ClientServiceDelta, Filter, StageStats
@@ -27,14 +25,7 @@ from telemetry.store.questions.filters import (
     valid,
     viewed,
 )
-from telemetry.store.questions.percentiles import (
-    Groups,
-    SampledCalls,
-    Values,
-    add_percentiles,
-    sampled_turns,
-    stated,
-)
+from telemetry.store.questions.percentiles import Groups, Values, add_percentiles, stated
 from telemetry.store.schema import STAGES, turn_from_row
 
 # Client-heard minus service-reported voice-to-voice, as the row of either side has it; of speech that ended by the
@@ -77,11 +68,7 @@ def paired(
         """,
         where.values,
     )
-    sample = None
-    if is_many:
-        found = sampled_turns(connection, values, where)
-        sample = SampledCalls.of(found, values, {None: np.ones(found.num_rows, np.bool_)})
-    add_percentiles(connection, Groups({None: row}, where), values, sample)
+    add_percentiles(connection, Groups({None: row}, where), values, is_many=is_many)
     by_service = is_heard and row["by_service"] > 0
     (p50, _, p99), within = row.get("q_difference") or (None, None, None), stated(row.get("within_difference"))
     delta = ClientServiceDelta(

@@ -1,4 +1,5 @@
-"""Percentiles of very many values, from the turns of one in ONE_IN calls, each with an interval of its own.
+"""Percentiles of the values of turns, put in order in memory: of all values, or of very many from the turns of one in
+ONE_IN calls, each with an interval of its own.
 
 Which calls these are is decided by a hash of a call's identity, so that every call is wholly in or out. Nothing is
 stored for it: to pick them takes no longer than to read a table of their own (measured at a million turns).
@@ -7,15 +8,15 @@ stored for it: to pick them takes no longer than to read a table of their own (m
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
-from telemetry.store.connection import Row, StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection
 from telemetry.store.questions.filters import Condition
-from telemetry.store.schema import ArrowTable
 
 ONE_IN: Final = 16
 # Percentiles of fewer values are exact however many turns a view has.
@@ -23,13 +24,16 @@ EXACT_VALUES: Final = 100_000
 # Of fewer calls the interval, which takes their sums for normal, would not hold what it says.
 FEWEST_CALLS: Final = 1_000
 _FRACTIONS: Final = (0.5, 0.95, 0.99)
-# A quantile holds all of its values: of many turns only so many are held at once, whatever the number of metrics.
-_VALUES_AT_ONCE: Final = 1_000_000
+# Of many turns only so many values are held at once, whatever the number of metrics.
+_VALUES_AT_ONCE: Final = 500_000
 _DEVIATIONS: Final = 1.959964  # of a normal distribution, on both sides of 95 %
 
 # The identity of a call, as a number: a turn without a call belongs to its trace, or to itself.
 CALL: Final = "hash(CASE WHEN call_id <> '' THEN call_id WHEN trace_id <> '' THEN trace_id ELSE span_id END)"
 
+_ALL: Final = Condition("true")
+# In the place of a bound that there is none of.
+_BEYOND: Final = {"": math.nan, "lower_": -math.inf, "upper_": math.inf}
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -103,68 +107,13 @@ class Values:
         """The value and its bounds, by the beginning of a column's name."""
         if self.lower is None or self.upper is None:
             return {"": self.value}
-        anywhere = {"lower_": (self.lower, "-infinity"), "upper_": (self.upper, "infinity")}
-        return {"": self.value} | {
-            side: f"CASE WHEN {self.value} IS NOT NULL THEN coalesce({bound}, '{infinity}'::DOUBLE) END"
-            for side, (bound, infinity) in anywhere.items()
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SampledCalls:
-    """The values of the turns of the sampled calls by the names of their columns, NaN where there is none; `calls` are
-    numbers from 0. `groups` says of each group by its name which turns are its own."""
-
-    calls: Any
-    columns: Mapping[str, Floats]
-    groups: Mapping[str | None, Any]
-
-    @classmethod
-    def of(cls, found: ArrowTable, values: Iterable[Values], groups: Mapping[str | None, Any]) -> Self:
-        """The turns that `sampled_turns` found, in groups."""
-        calls = np.unique(found["of_call"].to_numpy(), return_inverse=True)[1].reshape(-1)
-        columns = {name: found[name].to_numpy().astype(np.float64) for name in _columns_of(values)}
-        return cls(calls, columns, groups)
-
-    def add_estimates(self, row: Row, group: str | None, of: Values) -> bool:
-        """Add the estimates of some values to the row of a group, if they are many and of enough calls."""
-        if row[f"n_{of.name}"] < EXACT_VALUES:
-            return False
-        mine = self.groups[group] & ~np.isnan(self.columns[of.name])
-        calls = self.calls[mine]
-        for side in of.columns:
-            found = estimate(self.columns[side + of.name][mine], calls, _FRACTIONS)
-            if found is None:
-                return False
-            if side:
-                row[f"q_{side}{of.name}"] = [each[side == "upper_"] for each in found.within]
-            else:
-                row[f"q_{of.name}"], row[f"within_{of.name}"] = list(found.quantiles), found.within
-        return True
-
-
-def sampled_turns(
-    connection: StoreConnection,
-    values: Iterable[Values],
-    where: Condition,
-    more: str = "",
-) -> ArrowTable:
-    """Values of the turns of the sampled calls, which are `of_call`, and `more` columns of them."""
-    columns = ", ".join(f"({column})::DOUBLE AS {name}" for name, column in _columns_of(values).items())
-    return connection.arrow(
-        f"SELECT {CALL} AS of_call, {more}{columns} FROM turns WHERE ({where.sql}) AND {CALL} % {ONE_IN} = 0",
-        where.values,
-    )
-
-
-def _columns_of(values: Iterable[Values]) -> dict[str, str]:
-    return {side + each.name: column for each in values for side, column in each.columns.items()}
+        return {"": self.value, "lower_": self.lower, "upper_": self.upper}
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Turns of a `table` that meet a condition, in groups by the value of `key`; None for one group, whose name is
-    None. `counted` has a row for each group, with the number of its values under `n_NAME`."""
+    """Turns of a `table` that meet a condition, in groups by the value of `key`; that by the name None has all of them.
+    `counted` has a row for each group, with the number of its values under `n_NAME`."""
 
     counted: Mapping[str | None, Row]
     where: Condition
@@ -173,31 +122,80 @@ class Groups:
 
 
 def add_percentiles(
-    connection: StoreConnection, groups: Groups, values: Sequence[Values], sample: SampledCalls | None
+    connection: StoreConnection, groups: Groups, values: Sequence[Values], *, is_many: bool = False
 ) -> None:
     """Add to the row of each group the percentiles of values under `q_NAME`, of their bounds `q_lower_NAME` and
-    `q_upper_NAME`. Where there is a sample, those of many values are estimates: `within_NAME` has their intervals, and
-    in the place of those of the bounds are the ends between which the sample shows the quantiles to be."""
-    exactly: dict[tuple[Values, ...], list[str | None]] = {}
-    for name, row in groups.counted.items():
-        known = [each for each in values if row[f"n_{each.name}"]]
-        rest = [each for each in known if sample is None or not sample.add_estimates(row, name, each)]
-        if rest:
-            exactly.setdefault(tuple(rest), []).append(name)
-    for of, names in exactly.items():
-        where, key = groups.where, groups.key or "NULL::VARCHAR"
-        if groups.key is not None:
-            where &= Condition(f"{key} IN ({', '.join('?' for _ in names)})", tuple(names))
-        most = max(groups.counted[name][f"n_{each.name}"] for name in names for each in of)
-        at_once = max(1, _VALUES_AT_ONCE // most)
-        for begin in range(0, len(of), at_once):
-            columns = ", ".join(
-                f"quantile_cont({column}, {list(_FRACTIONS)}) AS q_{name}"
-                for name, column in _columns_of(of[begin : begin + at_once]).items()
-            )
-            statement = f"SELECT {key} AS of_group, {columns} FROM {groups.table} WHERE {where.sql} GROUP BY ALL"
-            for row in rows(connection, statement, where.values):
-                groups.counted[row["of_group"]].update(row)
+    `q_upper_NAME`. With `is_many` those of many values are estimates: `within_NAME` has their intervals, and in the
+    place of those of the bounds are the ends between which the sample shows the quantiles to be."""
+    counted = groups.counted
+    asked = {each: [name for name, row in counted.items() if row[f"n_{each.name}"]] for each in values}
+    if is_many:
+        many = {
+            each: [name for name in asked[each] if counted[name][f"n_{each.name}"] >= EXACT_VALUES] for each in asked
+        }
+        for of, group, held in _held(connection, groups, many, Condition(f"{CALL} % {ONE_IN} = 0")):
+            if _add_estimates(counted[group], of.name, held):
+                asked[of].remove(group)
+    rest = [each for each, names in asked.items() if names]
+    most = max((counted[name][f"n_{each.name}"] for each in rest for name in asked[each]), default=1)
+    at_once = max(1, _VALUES_AT_ONCE // most)
+    for begin in range(0, len(rest), at_once):
+        some = {each: asked[each] for each in rest[begin : begin + at_once]}
+        for of, group, held in _held(connection, groups, some):
+            for side, column in held.columns.items():
+                column.sort()
+                counted[group][f"q_{side}{of.name}"] = [quantile(column, fraction) for fraction in _FRACTIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldValues:
+    """A value and its bounds, of the turns of a group that have it, by the beginnings of their columns' names; the
+    calls of the turns are numbers."""
+
+    columns: Mapping[str, Floats]
+    calls: Any
+
+
+def _held(
+    connection: StoreConnection, groups: Groups, asked: Mapping[Values, Sequence[str | None]], drawn: Condition = _ALL
+) -> Iterator[tuple[Values, str | None, _HeldValues]]:
+    """Each of some values for each of its groups, of the turns that are drawn."""
+    values, names = [each for each in asked if asked[each]], [*dict.fromkeys(chain.from_iterable(asked.values()))]
+    if not values:
+        return
+    of_group, of_call = groups.key or "NULL", "0" if drawn is _ALL else CALL
+    where = groups.where & drawn & Condition(" OR ".join(f"{each.value} IS NOT NULL" for each in values))
+    if None not in names:
+        where &= Condition(f"list_contains(?::VARCHAR[], {of_group})", (names,))
+    columns = {side + each.name: sql for each in values for side, sql in each.columns.items()}
+    selected = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in columns.items())
+    found: dict[str, Any] = connection.execute(
+        f"""
+        SELECT coalesce(list_position(?::VARCHAR[], {of_group}), 0) AS of_group, {of_call} AS of_call, {selected}
+        FROM {groups.table} WHERE {where.sql}
+        """,
+        [names, *where.values],
+    ).fetchnumpy()
+    for each in values:
+        held = {side: np.ma.filled(found[side + each.name], _BEYOND[side]) for side in each.columns}
+        is_known = ~np.ma.getmaskarray(found[each.name])
+        for name in asked[each]:
+            mine = is_known if name is None else is_known & (found["of_group"] == names.index(name) + 1)
+            yield each, name, _HeldValues({side: column[mine] for side, column in held.items()}, found["of_call"][mine])
+
+
+def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
+    """Add the estimates of some values to the row of a group, if they are of enough calls."""
+    calls = np.unique(held.calls, return_inverse=True)[1].reshape(-1)
+    for side, column in held.columns.items():
+        found = estimate(column, calls, _FRACTIONS)
+        if found is None:
+            return False
+        if side:
+            row[f"q_{side}{name}"] = [each[side == "upper_"] for each in found.within]
+        else:
+            row[f"q_{name}"], row[f"within_{name}"] = list(found.quantiles), found.within
+    return True
 
 
 def stated(within: Sequence[tuple[float, float]] | None) -> dict[str, tuple[float, float]]:

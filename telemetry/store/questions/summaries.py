@@ -1,6 +1,6 @@
 """Everything about a filter: counts, percentiles, agreement, loss and generator health.
 
-A metric's percentiles are `quantile_cont` over the raw values (linear between neighbors, as numpy's default).
+A metric's percentiles are those of its raw values (linear between neighbors, as `quantile_cont`).
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -9,10 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import numpy as np
-import pyarrow.compute as pc
+from typing import Final
 
 from telemetry.model import semconv
 from telemetry.model.bounds import BOUNDED, MeasuredWithin, finite
@@ -64,11 +61,9 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.pairs import paired
-from telemetry.store.questions.percentiles import Groups, SampledCalls, Values, add_percentiles, sampled_turns, stated
+from telemetry.store.questions.percentiles import Groups, Values, add_percentiles, stated
 from telemetry.store.questions.runs import RunSpan, last_heard, run_spans
 from telemetry.store.schema import SIDES
-
-compute: Final[Any] = pc
 
 # As `judgment.is_unanswered`.
 IS_UNANSWERED: Final = f"""(outcome IN ({", ".join(repr(outcome) for outcome in UNANSWERED)})
@@ -92,17 +87,13 @@ def _grouped_by(f: Filter) -> str:
 
 
 def _values_of(metric: Metric) -> Values:
-    """A metric's values; a call connects, whatever its first turn asks."""
-
-    def counted(column: str) -> str:
-        return column if metric.name == CONNECT else f"CASE WHEN {ASKED} THEN {column} END"
-
-    if metric not in BOUNDED:
-        return Values(metric.name, counted(metric.column))
-    return Values(metric.name, counted(metric.column), *(counted(metric.bound_column(side)) for side in SIDES))
+    bounds = (metric.bound_column(side) for side in SIDES) if metric in BOUNDED else ()
+    return Values(metric.name, metric.column, *bounds)
 
 
-_VALUES: Final = {name: _values_of(metric) for name, metric in METRICS.items()}
+# A call connects, whatever its first turn asks.
+_OF_CONNECTING: Final = [_values_of(METRICS[CONNECT])]
+_OF_ANSWERS: Final = [_values_of(metric) for name, metric in METRICS.items() if name != CONNECT]
 
 
 def summary(connection: StoreConnection, f: Filter = ANY) -> Summary:
@@ -224,15 +215,13 @@ def _figures(
     of_phases: dict[str | None, Row] = {
         name: _summed([row for row in measured if row["phase"] == name]) for name in phases
     }
-    values, few = list(_VALUES.values()), [_VALUES[name] for name in PHASE_METRICS]
-    samples = _samples(connection, f, cohorts, phases) if is_many else (None, None, None)
-    of_turns, of_gaps, by_phase = samples
-    judged_where = judged(f) & valid(f)
-    gaps = judged_where & Condition("len(llm_chunk_gaps_ns) > 0")
-    for groups, key in ((whole, None), (of_cohorts, "cohort")):
-        add_percentiles(connection, Groups(groups, judged_where, key), values, of_turns)
-        add_percentiles(connection, Groups(groups, gaps, key, _GAPS), [_GAP], of_gaps)
-    add_percentiles(connection, Groups(of_phases, where, "phase"), few, by_phase)
+    by_cohort = Groups(whole | of_cohorts, judged(f) & valid(f), "cohort")
+    by_phase = Groups(of_phases, where, "phase")
+    for values, asked in ((_OF_ANSWERS, Condition(ASKED)), (_OF_CONNECTING, Condition("true"))):
+        few = [each for each in values if each.name in PHASE_METRICS]
+        for groups, of in ((by_cohort, values), (by_phase, few)):
+            add_percentiles(connection, replace(groups, where=groups.where & asked), of, is_many=is_many)
+    add_percentiles(connection, replace(by_cohort, table=_GAPS), [_GAP], is_many=is_many)
     return _MeasuredGroups(whole | of_cohorts, of_phases)
 
 
@@ -273,29 +262,6 @@ def _summed(measured: Sequence[Row]) -> Row:
             found[f"max_lower_{name}"] = largest(of, f"lower_{name}", -math.inf)
             found[f"max_upper_{name}"] = math.inf if upper < n else largest(of, f"upper_{name}", None)
     return found
-
-
-def _samples(
-    connection: StoreConnection, f: Filter, cohorts: Sequence[str], phases: Sequence[str]
-) -> tuple[SampledCalls, SampledCalls, SampledCalls]:
-    """The sampled turns and their gaps by cohort, and the turns by phase."""
-    found = sampled_turns(
-        connection,
-        _VALUES.values(),
-        turns_of(f) & valid(f),
-        more=f"{_grouped_by(f)}, llm_chunk_gaps_ns AS gaps, ",
-    )
-    steady, cohort, phase = (found[name].to_numpy() for name in ("is_steady", "cohort", "phase"))
-    is_judged = steady.astype(np.bool_)
-    of_cohorts = {None: is_judged, **{name: is_judged & (cohort == name) for name in cohorts}}
-    turns = SampledCalls.of(found, _VALUES.values(), of_cohorts)
-    lengths = compute.fill_null(compute.list_value_length(found["gaps"]), 0).to_numpy()
-    gaps = SampledCalls(
-        calls=np.repeat(turns.calls, lengths),
-        columns={ITL: compute.list_flatten(found["gaps"]).to_numpy().astype(np.float64)},
-        groups={name: np.repeat(mine, lengths) for name, mine in of_cohorts.items()},
-    )
-    return turns, gaps, replace(turns, groups={name: phase == name for name in phases})
 
 
 def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
