@@ -69,14 +69,24 @@ def _comparable(value: Any) -> Any:
 
 
 def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a cohort's turns in the order of their values: an answer has its turns in no order of its own."""
+    """The columns of a cohort's turns in the order of their values: an answer has its turns in no order of its own.
+
+    Equal turns of different calls are in the order of their calls' other turns, so that calls get the same numbers.
+    """
     columns = {**cohort["numbers"], **{name: each for name, each in cohort["codes"].items() if name != _CALL}}
-    turns = zip(*(columns[name] for name in sorted(columns)), strict=True)
-    order = [place for place, _ in sorted(enumerate(turns), key=lambda turn: json.dumps(turn[1]))]
+    turns = [json.dumps(turn) for turn in zip(*(columns[name] for name in sorted(columns)), strict=True)]
+    calls = cohort["codes"].get(_CALL, [0] * len(turns))
+    turns_of: dict[int, list[str]] = {}
+    for call, turn in zip(calls, turns, strict=True):
+        turns_of.setdefault(call, []).append(turn)
+    of_call = {call: sorted(each) for call, each in turns_of.items()}
+    keys = [(turn, of_call[call]) for call, turn in zip(calls, turns, strict=True)]
+    order = sorted(range(len(turns)), key=keys.__getitem__)
+    first = {call: place for place, call in enumerate(dict.fromkeys(calls[place] for place in order))}
+    order.sort(key=lambda place: (keys[place], first[calls[place]]))
     numbers = {name: [each[place] for place in order] for name, each in cohort["numbers"].items()}
     codes = {name: [each[place] for place in order] for name, each in cohort["codes"].items()}
     if _CALL in codes:
-        first = {call: place for place, call in enumerate(dict.fromkeys(codes[_CALL]))}
         codes[_CALL] = [first[call] for call in codes[_CALL]]
     return {**cohort, "numbers": numbers, "codes": codes}
 

@@ -4,7 +4,8 @@ A difference is a defect of the new code, unless the design says that the figure
 by `python -m tests.goldens --write`, and the change is reviewed line by line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import permutations
 from pathlib import Path
 
 import msgspec
@@ -85,6 +86,20 @@ def test_differences_are_found_by_their_place(
     golden: dict[str, object], now: dict[str, object], places: list[str]
 ) -> None:
     assert [each.split(": ")[0] for each in comparing.differences(golden, now)] == places
+
+
+def test_equal_turns_of_different_calls_differ_in_no_order_of_theirs() -> None:
+    turns = [(0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (1, 3), (1, 3)]  # value, call
+
+    def cohort(order: Sequence[int]) -> dict[str, object]:
+        calls = {call: 9 - number for number, call in enumerate(dict.fromkeys(turns[place][1] for place in order))}
+        chosen = [turns[place] for place in order]
+        return {"numbers": {"n": [n for n, _ in chosen]}, "codes": {"call": [calls[call] for _, call in chosen]}}
+
+    golden = {"q": cohort(range(7))}
+    assert all(comparing.differences(golden, {"q": cohort(each)}) == [] for each in permutations(range(7)))
+    turns[-1] = (1, 2)
+    assert comparing.differences(golden, {"q": cohort(range(7))})
 
 
 def test_a_file_names_what_it_holds_twice_and_is_read_whole(tmp_path: Path) -> None:
