@@ -5,7 +5,7 @@
 - **within**: the whole interval lies below the margin.
 - **undecided**: the interval holds the margin, too little is known, or a run is one that nothing can be claimed of.
   So too where turns without a value could turn the claim: those that one run has more of than the other, counted as
-  longer than any wait.
+  longer than any wait, as `missing` counts them.
 
 A claim that does not hold has a chance of 2.5 % at most, for each pair of runs. The verdict is about one figure that is
 named beforehand: it is judged alone, by its own interval, and not corrected for the other figures. Which of all figures
@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 
 from telemetry.comparison.differences import FigureDifference, Pairing, difference, marked, pairing
 from telemetry.comparison.figures import ComparedFigure, figures_for, quantile_figure
+from telemetry.comparison.missing import more_missing, owes_value
 from telemetry.comparison.runs import AskedDifference, ComparedRun, asked_differences, why_no_pairs
 from telemetry.model.formatting import count as counted_text
 from telemetry.model.formatting import declared_figure, percent
 from telemetry.model.intervals import wilson_interval
-from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
-from telemetry.model.semconv import UNANSWERED
+from telemetry.model.metrics import HEADLINE
+from telemetry.model.semconv import OUTCOMES, UNANSWERED
 from telemetry.objectives.objective import Objective
-from telemetry.rollout.cohort_turns import CALL, CohortTurns, packed_numbers
+from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns, packed_codes
 
 ComparisonState = Literal["worse", "within", "undecided"]
 DEFAULT_MARGIN_NS: Final = 100_000_000
@@ -191,24 +192,18 @@ def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -
     many these are."""
     metric = HEADLINE if figure.check is None else figure.check.metric
     values, of_other = of.number(metric), other.number(metric)
-    # Of some metrics a turn may owe no value.
-    may_owe_none = METRICS[metric].is_undefined is not METRICS[HEADLINE].is_undefined or metric in NOT_OF_AN_ANSWER
-    if values is None or of_other is None or may_owe_none:
+    if values is None or of_other is None or not owes_value(metric):
         return of, 0
-    lacking = [
-        turns.eligible & np.isnan(known) & ~are_unanswered(turns) for turns, known in ((of, values), (other, of_other))
-    ]
-    shares = [
-        float(each.sum()) / max(1, turns.eligible_turns) for each, turns in zip(lacking, (of, other), strict=True)
-    ]
-    missing = round(max(0.0, shares[0] - shares[1]) * of.eligible_turns)
-    # Spread over the calls that lack some.
-    places = np.flatnonzero(lacking[0])
-    places = places[np.argsort(of.code(CALL)[places], kind="stable")]
-    chosen = places[np.arange(missing) * places.size // max(1, missing)]
-    filled = values.copy()
-    filled[chosen] = np.inf
-    return replace(of, numbers={**of.numbers, metric: packed_numbers(filled)}), missing
+    # A turn that the end of its run cut was answered later or never.
+    counted = [turns.eligible | turns.has_outcome("cut", "pending") for turns in (of, other)]
+    lacking, lacking_of_other = (
+        counts & np.isnan(known) & ~are_unanswered(turns)
+        for counts, known, turns in zip(counted, (values, of_other), (of, other), strict=True)
+    )
+    chosen = more_missing(lacking, lacking_of_other, (int(counted[0].sum()), int(counted[1].sum())), of.code(CALL))
+    outcomes = of.code(OUTCOME)
+    outcomes[chosen] = OUTCOMES.index("no_reply")
+    return replace(of, codes={**of.codes, OUTCOME: packed_codes(outcomes)}), chosen.size
 
 
 def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:

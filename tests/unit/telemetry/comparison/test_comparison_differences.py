@@ -378,6 +378,24 @@ def test_values_missing_in_one_run_alone_turn_no_claim_into_another() -> None:
     assert compare_runs(base, without_values(slow, 10), margin, ()).state == "worse"
 
 
+@pytest.mark.parametrize("outcome", ["cut", "pending"])
+def test_turns_cut_in_one_run_alone_turn_no_claim_into_another(outcome: str) -> None:
+    def ended(of: ComparedRun, every: int) -> ComparedRun:
+        of, places = without_values(of, every), np.arange(of.turns.turns)
+        codes = np.where(places % every == 0, OUTCOMES.index(outcome), of.turns.code(OUTCOME))
+        return replace(of, turns=replace(of.turns, codes={**of.turns.codes, OUTCOME: packed_codes(codes)}))
+
+    base, margin = named_run("base", turns=3000), RegressionMargin(250 * MS)
+    same, slow = named_run("same", turns=6000, seed=2), named_run("slow", turns=3000, shift_ms=600, seed=2)
+    lacking = compare_runs(base, ended(same, 3), margin, ())
+    assert lacking.state == "undecided"
+    assert "2,000 turns of same more than of base have no value" in lacking.sentence
+    assert compare_runs(ended(base, 3), slow, margin, ()).state == "undecided"
+    assert compare_runs(base, ended(same, 1000), margin, ()).state == "within"
+    assert compare_runs(ended(base, 10), ended(same, 10), margin, ()).state == "within"
+    assert compare_runs(base, ended(slow, 10), margin, ()).state == "worse"
+
+
 def test_a_turn_that_owes_no_value_lacks_none() -> None:
     def connected(of: ComparedRun, every: int) -> ComparedRun:
         numbers = {"connect": of.turns.numbers["voice_to_voice"]}

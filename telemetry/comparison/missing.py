@@ -1,0 +1,29 @@
+"""Turns without a value that one side of a comparison has more of than the other: what they may be decides. Pure.
+
+A turn that was cut, is still pending, or ended without a value that it owes may have been of any length. As many of
+them as both sides have leave a difference as it is; the others can turn a claim, and count as longer than any wait.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
+
+Mask = NDArray[np.bool_]
+
+
+def owes_value(metric: str) -> bool:
+    """Return whether every turn with an answer owes a value of a metric; of some metrics it may have none."""
+    return METRICS[metric].is_undefined is METRICS[HEADLINE].is_undefined and metric not in NOT_OF_AN_ANSWER
+
+
+def more_missing(lacking: Mask, of_other: Mask, turns: tuple[int, int], groups: NDArray[Any]) -> NDArray[np.int64]:
+    """The places of the turns without a value that one side has more of than the other, by the share of its turns,
+    spread over the groups (calls or utterances) of those that it lacks."""
+    shares = [float(mask.sum()) / max(1, total) for mask, total in zip((lacking, of_other), turns, strict=True)]
+    missing = round(max(0.0, shares[0] - shares[1]) * turns[0])
+    places = np.flatnonzero(lacking)
+    places = places[np.argsort(groups[places], kind="stable")]
+    return places[np.arange(missing) * places.size // max(1, missing)]
