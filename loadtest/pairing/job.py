@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+import numpy as np
 from rich.console import Console
 
 from loadtest.errors import UsageError
@@ -34,7 +35,10 @@ from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import start_sidecar
 from loadtest.scenario.document import write_settings
 from loadtest.swarm.worker import new_run_id
-from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.comparison.missing import more_missing, owes_value
+from telemetry.model.formatting import count
+from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
+from telemetry.model.semconv import UNANSWERED
 
 LOOK_EVERY: Final = 5
 # The stages whose difference is shown, where both variants have them.
@@ -45,7 +49,6 @@ STAGES: Final = (
     "time_to_first_sentence",
     "tts_first_chunk_latency",
 )
-_UNANSWERED: Final = ("no_reply", "timeout", "abandoned", "error")
 _NEVER: Final[Measured] = (math.inf, math.inf, math.inf)
 _MOST_WORK: Final = 32
 AUDIBLE_GAP_NS: Final = 100_000_000  # an underrun from which on a listener hears a gap, as in `measurement.md`
@@ -96,13 +99,16 @@ class PairedRun:
         """Variant minus the first one, in the metric's unit; None where no turn of both has the metric."""
         rows = [
             (pair.utterance, control, value)
-            for pair in self.pairs
-            if (control := _value(pair.turns[0], metric)) is not None
-            and (value := _value(pair.turns[variant], metric)) is not None
+            for pair, control, value in self._values(variant, metric)
+            if control is not None and value is not None
         ]
         if not any(math.isfinite(control[0]) and math.isfinite(value[0]) for _, control, value in rows):
             return None
         return difference(paired(rows), quantile)
+
+    def _values(self, variant: int, metric: str) -> list[tuple[PairOfTurns, Measured | None, Measured | None]]:
+        """Each pair with what the control and the variant measured."""
+        return [(pair, _value(pair.turns[0], metric), _value(pair.turns[variant], metric)) for pair in self.pairs]
 
     def headline(self, variant: int) -> PairedDifference | None:
         """The difference that decides."""
@@ -111,7 +117,40 @@ class PairedRun:
     def decision(self, variant: int) -> Decision:
         """The decision on one variant."""
         found = self.headline(variant)
-        return "undecided" if found is None else found.decision(self.request.smallest_ms * 1e6)
+        if found is None or self.turned_by(variant) is not None:
+            return "undecided"
+        return found.decision(self.request.smallest_ms * 1e6)
+
+    def turned_by(self, variant: int) -> str | None:
+        """Return as half a sentence that turns without a value could turn the decision; None where they could not."""
+        metric, smallest = self.request.metric, self.request.smallest_ms * 1e6
+        found = self.headline(variant)
+        decided = "undecided" if found is None else found.decision(smallest)
+        sides = {"faster": (1,), "slower": (0,), "undecided": ()}.get(decided, (0, 1))
+        for side in sides if owes_value(metric) else ():
+            rows, missing = self._with_missing(variant, side)
+            if missing and difference(paired(rows), self.request.quantile).decision(smallest) != decided:
+                of, other = (self.variants[place].name for place in ((0, variant) if side == 0 else (variant, 0)))
+                return (
+                    f"{count(missing, 'turn')} of {of} more than of {other} {'has' if missing == 1 else 'have'} "
+                    "no value, and as waits longer than any they could turn it"
+                )
+        return None
+
+    def _with_missing(self, variant: int, side: int) -> tuple[list[tuple[str, Measured, Measured]], int]:
+        """The rows of a difference with the turns without a value that a side (0 the control, 1 the variant) has more
+        of than the other as longer than any wait, and how many these are."""
+        known = self._values(variant, self.request.metric)
+        lacking = [np.array([row[place] is None for row in known], np.bool_) for place in (1 + side, 2 - side)]
+        utterances = np.array([pair.utterance for pair, _, _ in known])
+        alone = lacking[0] & ~lacking[1], lacking[1] & ~lacking[0]
+        chosen = set(more_missing(*alone, (len(known), len(known)), utterances).tolist())
+        rows = [
+            (pair.utterance, control or _NEVER, value or _NEVER)
+            for place, (pair, control, value) in enumerate(known)
+            if place in chosen or (control is not None and value is not None)
+        ]
+        return rows, len(chosen)
 
     @property
     def decided(self) -> bool:
@@ -148,7 +187,7 @@ class PairedRun:
 
     def unanswered(self, variant: int) -> tuple[int, int]:
         """Return how many turns had no answer, of how many."""
-        return self.share(variant, lambda turn: turn["outcome"] in _UNANSWERED)
+        return self.share(variant, lambda turn: turn["outcome"] in UNANSWERED)
 
     def _turns(self, variant: int) -> Iterator[dict[str, Any]]:
         return (turn for pair in self.pairs if (turn := pair.turns[variant]) is not None)
@@ -158,9 +197,10 @@ def _value(turn: dict[str, Any] | None, metric: str) -> Measured | None:
     """The metric of a turn with its bounds, infinite where it was not answered; None where it is open or has none."""
     if turn is None or turn["outcome"] == "invalid":
         return None
-    if metric == HEADLINE and turn["outcome"] in _UNANSWERED:
+    is_unanswered = turn["outcome"] in UNANSWERED
+    if metric == HEADLINE and is_unanswered:
         return _NEVER
-    return turn["values"].get(metric)
+    return turn["values"].get(metric, _NEVER if is_unanswered and metric not in NOT_OF_AN_ANSWER else None)
 
 
 def named_variants(targets: Sequence[str]) -> tuple[Variant, ...]:

@@ -39,6 +39,8 @@ def verdict_sentence(found: PairedRun, place: int) -> str:
     value, lower, upper = map(formatting.signed_milliseconds, (headline.value, headline.lower, headline.upper))
     interval = f"{value} ({lower} to {upper})"
     figures = f"{interval} over {count(headline.pairs, 'pair')}"
+    if (turned := found.turned_by(place)) is not None:
+        return f"{name} against {control}: {stage} is undecided at {figures}: {turned}."
     if decision == "undecided":
         return f"{name} against {control}: {stage} is undecided at {figures}; say more with --pairs."
     if decision == "no difference worth having":

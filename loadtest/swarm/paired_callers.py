@@ -33,6 +33,7 @@ from telemetry.model.bounds import metric_bounds  # noqa: E402
 from telemetry.model.errors import TelemetryError  # noqa: E402
 from telemetry.model.metrics import METRICS  # noqa: E402
 from telemetry.model.turns import Turn  # noqa: E402
+from telemetry.objectives.judgment import is_unanswered  # noqa: E402
 
 # Where an endpoint reports what an answer took, as a JSON object of numbers: the reference assistant does.
 META_WORK: Final = "voice.work"
@@ -87,7 +88,8 @@ def _figures(turn: Turn, exchange: Exchange) -> dict[str, Any]:
     text = "" if answer is None else answer.text.strip()
     metadata = exchange.service.metadata | ({} if answer is None else answer.metadata)
     return {
-        "outcome": turn.outcome,
+        # Objectives count a reply that was broken off unheard as no reply.
+        "outcome": "no_reply" if turn.outcome == "interrupted" and is_unanswered(turn) else turn.outcome,
         "values": values,
         "wer_errors": turn.wer_errors,
         "wer_words": turn.wer_reference_words,

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, cast
@@ -201,12 +203,62 @@ def turn(**known: Any) -> dict[str, Any]:
     return {"outcome": "ok", "values": {}, "work": {}, **nothing, **known}
 
 
-def compared(*turns: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
+def compared(*turns: tuple[dict[str, Any], dict[str, Any]], metric: str = "voice_to_voice") -> list[dict[str, Any]]:
     """Return the differences of both variants in a comparison of these turns."""
     variants = (Variant("a", "ws://h/a"), Variant("b", "ws://h/b"))
-    request = PairRequest(cast("Any", None), variants, Path("store"), "voice_to_voice", 0.5, 20.0, 100)
+    request = PairRequest(cast("Any", None), variants, Path("store"), metric, 0.5, 20.0, 100)
     pairs = [PairOfTurns(f"u{number}", both) for number, both in enumerate(turns)]
     return paired_object(PairedRun("run", variants, request, pairs))["variants"]
+
+
+def timed(metric: str, ms: float, **known: Any) -> dict[str, Any]:
+    return turn(values={metric: [ms * MS] * 3}, **known)
+
+
+@pytest.mark.parametrize("metric", ["voice_to_voice", "asr_final_latency"])
+def test_a_variant_that_answers_half_is_not_faster_by_any_metric(metric: str) -> None:
+    both = [(timed(metric, 400 + place), timed(metric, 300 + place)) for place in range(40)]
+    assert compared(*both, metric=metric)[1]["decision"] == "faster"
+    silent = [(control, turn(outcome="timeout") if place % 2 else value) for place, (control, value) in enumerate(both)]
+    found = compared(*silent, metric=metric)[1]
+    assert found["differences"][0]["pairs"] == 40
+    assert found["decision"] != "faster"
+
+
+@pytest.mark.parametrize("lost", [None, turn(), turn(outcome="cut"), turn(outcome="invalid")])
+def test_turns_missing_in_one_variant_alone_decide_nothing(lost: dict[str, Any] | None) -> None:
+    def decided(ms: float, missing: tuple[int, int]) -> dict[str, Any]:
+        places = range(60)
+        control, variant = ([timed("voice_to_voice", of + place % 7) for place in places] for of in (400.0, 400.0 + ms))
+        for each, every in zip((control, variant), missing, strict=True):
+            for place in places:
+                if every and place % every == 1:
+                    each[place] = cast("Any", lost)
+        return compared(*zip(control, variant, strict=True))[1]
+
+    for ms, known in ((-100, "faster"), (100, "slower"), (0, "no difference worth having")):
+        assert decided(ms, (0, 0))["decision"] == known
+        # As many in both turn nothing.
+        assert decided(ms, (3, 3))["decision"] == known
+        for missing in ((0, 2), (2, 0)):
+            harmless = {-100: (2, 0), 100: (0, 2)}.get(ms) == missing
+            found = decided(ms, missing)
+            assert found["decision"] == (known if harmless else "undecided")
+            assert ("30 turns of " in found["sentence"]) is not harmless
+
+
+def test_a_reply_that_was_broken_off_unheard_is_no_reply_to_a_pair() -> None:
+    # Callers patch their whole process.
+    asked = """
+from types import SimpleNamespace as Of
+from loadtest.swarm.paired_callers import _figures
+from tests.fixtures_turns import client_turn
+exchange = Of(timeline=Of(answer=None), service=Of(metadata={}))
+broken = {"outcome": "interrupted", "failure_kind": "interrupted"}
+print(*(_figures(client_turn(0, **broken, **each), exchange)["outcome"] for each in ({}, {"voice_to_voice_ms": None})))
+"""
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["interrupted", "no_reply"]
 
 
 def test_words_are_pooled_over_the_turns_and_not_their_rates() -> None:
