@@ -18,7 +18,7 @@ from telemetry.store.run_folders.places import (
     is_store,
     kept_objectives,
     modified_ns,
-    sidecar_of,
+    run_place,
 )
 
 RUNS: Final = Path("runs")
@@ -93,15 +93,13 @@ def _is_run(folder: Path) -> bool:
 
 
 def _of_folder(folder: Path) -> NamedRun:
-    """The place of the newest run of a folder: in its own store, or in that of the sidecar that the run was given."""
-    if not (folder / STORE_FOLDER).is_dir() and is_store(folder):
-        return NamedRun(str(folder))
-    ids = _run_ids(folder)
-    newest = ids[-1] if ids else None
-    if is_store(folder / STORE_FOLDER):
-        return NamedRun(str(folder / STORE_FOLDER), newest, folder)
-    if (sidecar := sidecar_of(folder)) is not None:
-        return NamedRun(sidecar, newest, folder)
+    """Return the place of the newest run of a folder. Raises UsageError where it has neither store nor sidecar."""
+    place = run_place(folder)
+    if place.folder is None:
+        return NamedRun(place.store)
+    if place.is_remote or is_store(Path(place.store)):
+        ids = _run_ids(folder)
+        return NamedRun(place.store, ids[-1] if ids else None, folder)
     if (why := _why_nothing_is_stored(folder)) is not None:
         raise UsageError(f"{folder} has no turn to judge: {why}; its own reports say so: {folder / HTML}")
     raise UsageError(f"{folder} is not the folder of a run: it has no store, and names no sidecar; give --store")
@@ -122,7 +120,7 @@ def _run_ids(folder: Path) -> list[str]:
 
 
 def _began(folder: Path) -> int:
-    """About when the newest run of a folder began: its settings are written before its callers start."""
+    """Return about when the newest run of a folder began: its settings are written before its callers start."""
     files = [*folder.glob(f"{SETTINGS_PREFIX}*.json")] or [folder]
     return max(map(modified_ns, files))
 

@@ -89,10 +89,10 @@ def _in_folder(folder: Path) -> list[StorePlace]:
         # The store of a run folder is that run's, however it was named.
         return [StorePlace(str(folder), None if folder_around(str(folder)) is None else folder.parent)]
     if is_run_folder(folder):
-        return [_run_place(folder)]
+        return [run_place(folder)]
     with os.scandir(folder) as inside:
         names = sorted(each.name for each in inside if not each.name.startswith(".") and each.is_dir())
-    return [_run_place(folder / name) for name in names]
+    return [run_place(folder / name) for name in names]
 
 
 def folder_around(store: str) -> Path | None:
@@ -104,7 +104,8 @@ def folder_around(store: str) -> Path | None:
     return parent if any((parent / left).exists() for left in _LEFT_BY_RUNS) else None
 
 
-def _run_place(folder: Path) -> StorePlace:
+def run_place(folder: Path) -> StorePlace:
+    """Return the place of the runs of a folder: its own store, else the sidecar that its newest run was given."""
     if is_store(folder):
         return StorePlace(str(folder))
     own = folder / STORE_FOLDER
