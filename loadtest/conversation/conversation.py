@@ -18,11 +18,11 @@ from loadtest.conversation.exchange import (
     SpokenBackchannel,
     WireNotes,
 )
-from loadtest.conversation.hearing import Hearing
 from loadtest.conversation.outcome import Judgment, judge_complete, reason_of_cut
 from loadtest.conversation.plan import CallPlan, TurnQueue
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.conversation.reception import Hearing
 from loadtest.conversation.state import TRANSITIONS, Input, PlanState, State, next_state
 from loadtest.conversation.timeline import QUESTION_KINDS, REPLY_KINDS, Reply, Timeline
 from loadtest.conversation.waiting import (

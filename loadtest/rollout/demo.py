@@ -17,9 +17,9 @@ from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
+from loadtest.rollout.display import RolloutClock, live_rollout
 from loadtest.rollout.runner import RolloutHere, RolloutRunner
 from loadtest.rollout.share_changes import share_changer
-from loadtest.rollout.showing import RolloutClock, live_rollout
 from loadtest.run import processes
 from loadtest.run.artifacts import keep_objectives
 from loadtest.run.demo import DASHBOARD_PORT, OBJECTIVES, OTLP_GRPC_PORT, OTLP_HTTP_PORT, READY_S, stay

@@ -13,9 +13,9 @@ from rich.console import Console
 from corpora.output_paths import unwritable_folder
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.rollout.display import RolloutClock, RolloutView, live_rollout
 from loadtest.rollout.runner import EvaluatedRollout, RolloutHere, RolloutRunner, SidecarVerdicts
 from loadtest.rollout.share_changes import share_changer
-from loadtest.rollout.showing import RolloutClock, RolloutView, live_rollout
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_check import EXIT_CODES, kept_history, moment_unix_ns, read_plans, require_beginning

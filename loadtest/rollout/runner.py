@@ -14,8 +14,8 @@ import msgspec
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.rollout.display import InterruptedRolloutError, RolloutClock, RolloutView
 from loadtest.rollout.share_changes import ChangeFailedError, ChangeShare, ShareUnchangedError
-from loadtest.rollout.showing import InterruptedRolloutError, RolloutClock, RolloutView
 from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective

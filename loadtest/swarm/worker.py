@@ -31,8 +31,8 @@ from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration
 from loadtest.scenario.phases import RunClock
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import PreparedCorpus, prepare
+from loadtest.swarm.call_recordings import KeptCalls
 from loadtest.swarm.cores import usable_cores
-from loadtest.swarm.kept_calls import KeptCalls
 from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import CallPlanner
 from loadtest.swarm.priority import GcControl, GreenletThrottle, ask_for_priority, leave_realtime_to_the_pacer

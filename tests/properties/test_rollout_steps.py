@@ -16,9 +16,9 @@ from rich.console import Console
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.rollout.display import RolloutView
 from loadtest.rollout.runner import RolloutHere, RolloutRunner, StageAnswer
 from loadtest.rollout.share_changes import ChangeFailedError, ChangeShare, ShareUnchangedError
-from loadtest.rollout.showing import RolloutView
 from telemetry.model.errors import StoreError
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import Decision, Look, RolloutHistory, RolloutPlan

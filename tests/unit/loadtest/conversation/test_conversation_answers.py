@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace as msgspec_replace
 
 from loadtest.conversation.exchange import Exchange, HangUp, Interrupt, Played, Say
-from loadtest.conversation.hearing import EarlierReplies
 from loadtest.conversation.outcome import EMPTY, NOT_AUDIBLE, ONLY_A_TOOL_CALL, ONLY_TEXT, failure_of
 from loadtest.conversation.plan import CallPlan, ReplyPoint
 from loadtest.conversation.playout import PlayoutBuffer
+from loadtest.conversation.reception import EarlierReplies
 from loadtest.conversation.record import build_turn
 from loadtest.conversation.state import State
 from loadtest.conversation.wire import WireTraits
