@@ -67,7 +67,7 @@ def find_segments(content: BinaryIO) -> list[FileSegment]:
     """The recordings in a file, at least one. Its position is then its beginning."""
     size = content.seek(0, 2)
     try:
-        begin = skip_tags(content, 0)
+        begin = skip_tags(content)
         segments = _segments(content, begin if begin < size else 0, size)  # a tag beyond the file is damaged
     except (struct.error, IndexError):
         segments = []  # it ends inside a header: its decoder reports that

@@ -101,9 +101,9 @@ def mp3_parts(content: BinaryIO, size: int) -> Iterator[int]:
         at, after_tag = at + length, None
 
 
-def skip_tags(content: BinaryIO, at: int) -> int:
-    """Return where an ID3v2 tag that begins at a place ends; the same place where none does."""
-    return _after_tags(_Window(content), at)
+def skip_tags(content: BinaryIO) -> int:
+    """Return where the ID3v2 tags at the beginning end; 0 where there are none."""
+    return _after_tags(_Window(content), 0)
 
 
 def _after_end_tags(window: _Window, at: int) -> int:

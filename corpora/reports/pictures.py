@@ -50,12 +50,9 @@ def _histogram(values: Sequence[float], title: str, bins: int, marks: Sequence[f
     scale = alt.Scale(zero=False, nice=False)
     x = alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, labelOverlap=True))
     bars = _rows(rows).mark_rect(color=SPEECH, stroke="white", strokeWidth=0.5)
-    drawn = bars.encode(x=x, x2="high:Q", y=_utterances("n:Q"), y2=alt.Y2Datum(0))
+    utterances = alt.Y("n:Q", title="utterances", axis=alt.Axis(tickMinStep=1))
+    drawn = bars.encode(x=x, x2="high:Q", y=utterances, y2=alt.Y2Datum(0))
     return _data_uri(alt.layer(drawn, _rules(marks, strokeDash=[5, 3])).properties(height=170), 380)
-
-
-def _utterances(field: str) -> alt.Y:
-    return alt.Y(field, title="utterances", axis=alt.Axis(tickMinStep=1))
 
 
 def _bins(values: Sequence[float]) -> int:

@@ -241,7 +241,7 @@ def _costs(steps: Sequence[CalibrationStep]) -> Table:
             _p99(step.stamps),
             _error(step.pacing.p50_ns),
             _p99(step.pacing),
-            formatting.microseconds(usage.cpu_per_frame_ns, unit=False),
+            formatting.microseconds(usage.cpu_per_frame_ns),
             f"{'' if step.processes == 1 else f'{step.processes} × '}{formatting.percent(usage.generator_cpu)}",
             formatting.percent(usage.endpoint_cpu),
         )

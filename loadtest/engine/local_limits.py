@@ -142,15 +142,14 @@ class LocalLimits:
         if isinstance(error, socket_names.gaierror):
             if error.errno == socket_names.EAI_MEMORY:
                 return Exhausted(_EXHAUSTED[errno.ENOMEM], errno.ENOMEM)
-            return self.datagram_exhausted("", "for look-ups of host names")
+            return self.datagram_exhausted("for look-ups of host names")
         return self.exhausted(error)
 
-    def datagram_exhausted(self, host: str, purpose: str) -> Exhausted | None:
-        """Return why no datagram socket can be opened at a local address (empty: any); None if one can."""
-        family = socket_names.AF_INET6 if ":" in host else socket_names.AF_INET
+    def datagram_exhausted(self, purpose: str) -> Exhausted | None:
+        """Return why no datagram socket can be opened; None if one can."""
         try:
-            with contextlib.closing(_socket.socket(family, socket_names.SOCK_DGRAM)) as probe:
-                probe.bind((host, 0))
+            with contextlib.closing(_socket.socket(socket_names.AF_INET, socket_names.SOCK_DGRAM)) as probe:
+                probe.bind(("", 0))
         except OSError as error:
             # With port 0, this is what the kernel says when every port of the range is taken.
             return no_port(purpose) if error.errno == errno.EADDRINUSE else self.exhausted(error)

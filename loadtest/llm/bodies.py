@@ -138,9 +138,9 @@ def auth_headers(target: LlmTarget) -> tuple[tuple[str, str], ...]:
 def answer_url(target: LlmTarget) -> str:
     """Return the address of answers: the target's own address where it is whole, else the wire's path on it."""
     if target.wire == "openai":
-        return _under(target.url, "/chat/completions", "/v1")
+        return _under(target.url, "/chat/completions")
     if target.wire == "anthropic":
-        return _under(target.url, "/messages", "/v1")
+        return _under(target.url, "/messages")
     parts = urlsplit(target.url)
     if ":" in parts.path:
         path = parts.path.rpartition(":")[0]
@@ -170,10 +170,10 @@ def model_of(target: LlmTarget) -> str:
     return target.model
 
 
-def _under(url: str, path: str, version: str) -> str:
+def _under(url: str, path: str) -> str:
     parts = urlsplit(url)
     base = parts.path.rstrip("/")
-    whole = base if base.endswith(path) else (base or version) + path
+    whole = base if base.endswith(path) else (base or "/v1") + path
     return urlunsplit((parts.scheme, parts.netloc, whole, parts.query, ""))
 
 

@@ -177,17 +177,17 @@ def time_axis(ticks: int) -> alt.Axis:
     return alt.Axis(grid=False, labelOverlap=True, tickCount=ticks, format=dict(_CLOCK), labelExpr=label)
 
 
-def elapsed_axis(ticks: int) -> alt.Axis:
+def elapsed_axis() -> alt.Axis:
     """An axis of the time since a begin on x, as minutes and seconds, with hours where there are some."""
     hours = "floor(datum.value / 3600000) + timeFormat(datum.value, ':%M:%S')"
     label = f"datum.value < 3600000 ? timeFormat(datum.value, '%-M:%S') : {hours}"
-    return alt.Axis(grid=False, labelOverlap=True, tickCount=ticks, labelExpr=label)
+    return alt.Axis(grid=False, labelOverlap=True, tickCount=7, labelExpr=label)
 
 
-def spacing_room(texts: Iterable[str], size: int = LABEL_SIZE) -> int:
+def spacing_room(texts: Iterable[str]) -> int:
     """Return by how many px the longest text grows where a reader spaces letters and words: a browser draws that
     spacing, while the picture's layout measures texts without it."""
-    grown = (size * (_LETTER_SPACING * len(text) + _WORD_SPACING * text.count(" ")) for text in texts)
+    grown = (LABEL_SIZE * (_LETTER_SPACING * len(text) + _WORD_SPACING * text.count(" ")) for text in texts)
     return math.ceil(max(grown, default=0.0))
 
 

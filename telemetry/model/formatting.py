@@ -64,12 +64,9 @@ def fine_milliseconds(ns: float | None, *, unit: bool = True) -> str:
     return f"{text} ms" if unit else text
 
 
-def microseconds(ns: float | None, *, unit: bool = True) -> str:
-    """A cost of so little time that milliseconds would hide it: `41.7 µs`."""
-    if ns is None:
-        return DASH
-    text = _minus(f"{ns / 1e3:z,.1f}")
-    return f"{text} µs" if unit else text
+def microseconds(ns: float | None) -> str:
+    """Format a cost in microseconds, without the unit: `41.7`."""
+    return DASH if ns is None else _minus(f"{ns / 1e3:z,.1f}")
 
 
 def declared_milliseconds(ns: float, *, unit: bool = True) -> str:

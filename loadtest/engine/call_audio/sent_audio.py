@@ -31,7 +31,6 @@ class SentAudio:
         self._sent = sent
         self._spoken: list[_Spoken] = []
         self._background_frames = 0  # that were sent before the first of `_spoken`
-        self._counted_frames = 0  # up to which frame that is counted
 
     def spoke(self, frame: int, pcm: Pcm16) -> None:
         """An utterance begins."""

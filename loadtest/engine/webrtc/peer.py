@@ -130,7 +130,7 @@ class PeerCall:
         sdp = connection.localDescription.sdp
         if "a=candidate:" not in sdp:
             # aiortc leaves out what it could open no socket for, and an endpoint that gets no candidate cannot answer.
-            exhausted = LocalLimits().datagram_exhausted("", "for calls over WebRTC")
+            exhausted = LocalLimits().datagram_exhausted("for calls over WebRTC")
             if exhausted is not None:
                 self._lose(Lost(str(exhausted), exhausted.failure))
                 return

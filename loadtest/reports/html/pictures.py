@@ -96,7 +96,7 @@ def draw_over_time(shown: OverTime, threshold_ns: float | None) -> str:
     rows += [{"time": at * 1e3} for at, _ in shown.in_flight]
     objective_ms = None if threshold_ns is None else in_milliseconds(threshold_ns)
     painted = [getattr(PAGE, name) for name in shown.curves]
-    spec = latency_lines(PAGE, list(shown.curves), objective_ms, painted=painted, axis=elapsed_axis(7))
+    spec = latency_lines(PAGE, list(shown.curves), objective_ms, painted=painted, axis=elapsed_axis())
     drawn = both_sizes(Picture(rows, spec, "Voice to voice over time; the table below has its figures"))
     if not shown.in_flight:
         return drawn

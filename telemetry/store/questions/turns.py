@@ -48,11 +48,10 @@ def band_limits_ms(band: int) -> tuple[int | None, int | None]:
     return low, EDGES_MS[band] if band < len(EDGES_MS) else None
 
 
-def width_of(first_unix_ns: int | None, last_unix_ns: int | None, columns: int) -> int:
-    """A round width by which a stretch of time has at most so many columns."""
-    if first_unix_ns is None or last_unix_ns is None:
-        return bucket_width_ns(0, columns)
-    return bucket_width_ns(last_unix_ns - first_unix_ns, columns)
+def _column_width_ns(first_unix_ns: int | None, last_unix_ns: int | None) -> int:
+    """Return a round width by which a period has at most HEAT_COLUMNS columns."""
+    # Without turns, both are None.
+    return bucket_width_ns((last_unix_ns or 0) - (first_unix_ns or 0), HEAT_COLUMNS)
 
 
 def bands_of(cells: Sequence[HeatCell]) -> list[int]:
@@ -231,7 +230,7 @@ def turns_page(connection: StoreConnection, asked: TurnsQuestion = _TURNS) -> Tu
     searched, words = search_condition(connection, asked.search, column, f.run_id)
     where = grouped(f) & searched
     totals = _totals(connection, where, column)
-    width_ns = width_of(totals["first_unix_ns"], totals["last_unix_ns"], HEAT_COLUMNS)
+    width_ns = _column_width_ns(totals["first_unix_ns"], totals["last_unix_ns"])
     cells = _cells(connection, where, column, width_ns)
     bands = bands_of(cells)
     paged = min(totals["total"], MOST_PAGED)

@@ -20,9 +20,7 @@ AUDIO_SUFFIX: Final = ".flac"
 UNFINISHED_SUFFIX: Final = ".part"
 FORMAT: Final = 1
 NS_PER_S: Final = 1_000_000_000
-CALLER: Final = 0
-SERVICE: Final = 1
-CHANNELS: Final = 2
+CHANNELS: Final = 2  # the caller, then the service
 
 _RUN_NAME: Final = re.compile(r"run-[0-9a-f]{32}")
 _FILE_NAME: Final = re.compile(r"([0-9a-f]{32})-([0-9]{1,12})-([0-9]{1,12})(\.json|\.flac)")
