@@ -65,6 +65,7 @@ def test_a_flag_is_listed_where_its_user_looks_for_it(name: str, flag: str, titl
     assert flag in panels(name)[title]
 
 
+@pytest.mark.slow
 def test_without_a_command_it_shows_the_ways_to_use_it_with_a_command_each() -> None:
     done = run(*VOICEPROBE)
     assert (done.returncode, done.stderr) == (2, "")

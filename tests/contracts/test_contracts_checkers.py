@@ -247,6 +247,7 @@ def copy_the_packages(where: Path) -> None:
             shutil.copy(source, copy)
 
 
+@pytest.mark.slow
 def test_every_import_keeps_to_its_layer() -> None:
     result = lint(ROOT)
     assert result.returncode == 0, result.stdout + result.stderr

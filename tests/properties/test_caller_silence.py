@@ -104,6 +104,7 @@ def test_however_the_same_audio_is_split_the_turn_is_the_same(sent: list[Chunk],
     assert heard(sent, closed=closed, split=True, final_at=final_at) == whole
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(chunks.filter(audible), chunks.filter(audible), st.sampled_from([200, 1_000]), st.sampled_from([0, 300, 1_500]))
 def test_what_was_heard_before_a_question_never_answers_it(
@@ -132,6 +133,7 @@ marks = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(marks, st.booleans())
 def test_every_mark_is_answered_once_in_order_and_not_before_its_audio(

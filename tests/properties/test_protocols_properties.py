@@ -78,6 +78,7 @@ def stream_of(pieces: list[tuple[str, Any]], *, close: bool) -> bytes:
     return out + b"".join(server.data_to_send())
 
 
+@pytest.mark.slow
 @given(frames, st.booleans(), st.lists(st.integers(0, 3000), max_size=20))
 def test_any_cut_of_the_stream_gives_the_same_items(
     pieces: list[tuple[str, Any]], close: bool, cuts: list[int]

@@ -61,7 +61,6 @@ def hostile(draw: st.DrawFn) -> list[SpanRow]:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @given(hostile(), st.integers(1, 40))
 @settings(max_examples=300, deadline=None)
 def test_whatever_is_stated_makes_turns_or_none(spans: Sequence[SpanRow], at_once: int) -> None:

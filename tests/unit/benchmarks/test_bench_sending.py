@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from telemetry.model import semconv
@@ -11,6 +12,7 @@ from tests.fixtures_sidecar import decode_traces
 NOW = 1_790_000_000 * 10**9
 
 
+@pytest.mark.slow
 def test_every_request_is_whole_and_every_span_of_it_is_taken() -> None:
     made = bodies(NOW)
     requests = [ExportTraceServiceRequest.FromString(body).resource_spans[0].scope_spans[0].spans for body in made]

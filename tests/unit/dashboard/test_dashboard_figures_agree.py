@@ -168,6 +168,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         )
 
 
+@pytest.mark.slow
 def test_the_turns_are_counted_alike(world: World) -> None:
     turns = len(world.counted)
     assert 0 < turns < TURNS - RAMP, "silent turns and those of the ramp are left out"

@@ -77,6 +77,7 @@ def test_unknown_uncertainties_are_stated(workshop: Workshop) -> None:
     assert sentence == "recorded edges: speech ends known to ±25 ms (median), ±40 ms (worst), unknown for 1 of 3"
 
 
+@pytest.mark.slow
 def test_text_of_a_manifest_is_escaped(workshop: Workshop) -> None:
     evil = "<script>alert(1)</script>"
     workshop.add("one", text=evil, speaker="$x_{<b>", domain='"><img src=x>', license="<i>", seconds=0.3)
@@ -87,6 +88,7 @@ def test_text_of_a_manifest_is_escaped(workshop: Workshop) -> None:
     assert "&lt;script&gt;" in text
 
 
+@pytest.mark.slow
 def test_the_page_of_a_large_corpus_stays_usable(workshop: Workshop) -> None:
     for index in range(MAX_ROWS + 3):
         workshop.add(f"u{index}", seconds=0.05, seed=index, text=None, speaker=f"speaker-{index}")

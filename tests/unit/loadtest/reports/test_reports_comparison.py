@@ -28,6 +28,7 @@ def faster() -> RunComparison:
     return compare_runs(run("base", 0.0, 1), run("faster", -300.0, 2), RegressionMargin(), ())
 
 
+@pytest.mark.slow
 def test_people_read_a_difference_below_0_with_a_minus_sign(faster: RunComparison) -> None:
     terminal = "\n".join(cell for found in faster.differences for cell in narrow_row(found))
     page = re.sub(r"<style>.*?</style>|<[^>]*>", " ", comparison_html([faster]), flags=re.DOTALL)

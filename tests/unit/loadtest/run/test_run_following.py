@@ -132,6 +132,7 @@ def test_what_is_left_does_not_depend_on_what_has_reached_the_store(tmp_path: Pa
     assert {info.note for info in later} == {"nothing of this run has reached the store yet"}
 
 
+@pytest.mark.slow
 def test_the_calls_in_flight_are_those_of_the_newest_report(tmp_path: Path) -> None:
     """Callers whose first turns have ended speak on; no later turn has begun when their process reports."""
     turns = [client_turn(index, run_id="run", started_unix_ns=START_UNIX_NS + SECOND) for index in range(7)]

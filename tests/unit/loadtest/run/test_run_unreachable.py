@@ -62,6 +62,7 @@ def test_every_report_says_why_and_claims_nothing(tmp_path: Path) -> None:
     assert all(case.find("skipped") is not None for case in cases if case is not own), "nothing passes"
 
 
+@pytest.mark.slow
 def test_the_list_of_runs_has_it_without_a_fault(tmp_path: Path) -> None:
     leave_unreachable(checked_run(tmp_path / "runs" / "dead"), EndpointUnreachable(WHY))
     (entry,) = RunCatalog([str(tmp_path / "runs")], None).entries()
@@ -92,6 +93,7 @@ def test_an_earlier_run_in_the_same_folder_stays_in_the_list(tmp_path: Path) -> 
     assert json.loads((tmp_path / "out" / SUMMARY).read_text())["turns"]["total"] == 0
 
 
+@pytest.mark.slow
 def test_reports_that_cannot_be_written_do_not_hide_why(tmp_path: Path) -> None:
     checked = checked_run(tmp_path / "out")
     (tmp_path / "out" / HTML).mkdir(parents=True)

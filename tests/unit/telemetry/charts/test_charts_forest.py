@@ -39,6 +39,7 @@ def test_a_forest_is_a_valid_specification_without_data() -> None:
     assert spec == forest(ROWS, LIGHT, "s", margin=0.1, margin_text="100 ms")
 
 
+@pytest.mark.slow
 def test_estimates_lie_in_the_order_of_the_rows_and_by_their_values() -> None:
     at = points(svg(Picture(ROWS, forest(ROWS, PAGE, "s"), "differences")))
     places = [at[f"{each['name']}: {each['estimate']:g}"] for each in ROWS]

@@ -186,6 +186,7 @@ def test_one_group_says_nothing_of_others() -> None:
     assert grouped_interval(np.array([9, 0]), np.array([10, 0])) is None, "a group without a trial does not count"
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=2))
 def test_the_interval_of_grouped_trials_holds_their_ratio(groups: list[tuple[int, int]]) -> None:
     good, total = (np.array(each) for each in zip(*groups, strict=True))

@@ -478,6 +478,7 @@ def test_good_is_good_by_every_true_value_and_bad_by_every_one(data: st.DataObje
 WIDTHS = ("first_audio_earlier_ns", "speech_end_later_ns", "stamp_error_ns", "held_up_ns", "speech_end_uncertainty_ns")
 
 
+@pytest.mark.slow
 @given(
     st.lists(measured_turns("voice_to_voice"), min_size=1, max_size=30),
     st.integers(0, 40),

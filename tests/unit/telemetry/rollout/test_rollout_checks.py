@@ -243,6 +243,7 @@ def test_a_candidate_is_not_worse_because_of_turns_that_may_have_been_good(check
     assert result((1_000, 200, 2_800), (3_800, 200, 0), check).status == "open"
 
 
+@pytest.mark.slow
 @given(
     st.tuples(st.integers(300, 3_000), st.integers(1, 300)),
     st.tuples(st.integers(300, 3_000), st.integers(1, 300)),

@@ -68,6 +68,7 @@ def simulated(shape: str, fraction: float, turns: int, scale: float, times: int 
 
 
 # Of 300 simulations 95 % is 0.925 to 0.975 in two standard errors; more than that is the safe side.
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, SLOWER])
 @pytest.mark.parametrize(
     ("shape", "fraction"),
@@ -93,6 +94,7 @@ def test_on_smooth_latencies_the_interval_is_no_wider_than_it_has_to_be(fraction
     assert np.median([each.upper - each.lower for each in found]) == pytest.approx(spread, rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["smooth", "bimodal", "atom", "rounded"])
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_p_values_of_equal_cohorts_are_below_5_percent_in_5_of_100(shape: str, fraction: float) -> None:
@@ -117,6 +119,7 @@ def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_t
     assert false_positives(knows_calls=False) > 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_calls_of_very_unlike_length_are_worth_fewer_and_a_giant_one_shows_nothing(fraction: float) -> None:
     """The longest of 60 calls has a fifth of all turns, as users by Zipf's law; and one call has nearly all."""
@@ -204,6 +207,7 @@ def test_the_same_audio_in_both_cohorts_narrows_the_interval_and_it_holds(fracti
     assert np.mean(held) >= 0.915
 
 
+@pytest.mark.slow
 def test_p_values_of_equal_paired_cohorts_are_below_5_percent_in_5_of_100() -> None:
     p_values = [
         quantile_difference(

@@ -76,6 +76,7 @@ def test_the_error_is_that_of_drawing_both_cohorts_anew(sizes: tuple[int, int], 
         assert 0.9 * drawn < stated < 1.35 * drawn
 
 
+@pytest.mark.slow
 def test_the_error_of_the_tail_is_that_of_drawing_both_cohorts_anew() -> None:
     found = [compare_tail(sample(2000, seed), sample(4000, seed + 1000), 0.01) for seed in range(300)]
     drawn, stated = spread(found, "above_control")

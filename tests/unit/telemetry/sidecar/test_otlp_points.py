@@ -290,6 +290,7 @@ def test_whatever_is_changed_in_a_body_it_is_read_or_refused(data: st.DataObject
         assert found.points.num_rows == answer.received - answer.rejected - unset
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data())
 def test_whatever_is_changed_in_json_it_is_read_or_refused(data: st.DataObject) -> None:

@@ -183,6 +183,7 @@ def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
     assert "left out" in decoded.reasons[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_whatever_is_changed_in_it_a_span_is_read_or_refused(data: st.DataObject) -> None:

@@ -178,6 +178,7 @@ def _with_values(objective: Objective | None, metric: str, threshold: int, field
     return exposition
 
 
+@pytest.mark.slow
 def test_an_exemplar_is_a_turn_of_its_bucket() -> None:
     run = synthetic_run(turns=240).turns
     found = observed(run[:100], run[100:])

@@ -254,6 +254,7 @@ def test_the_receivers_counts_are_shown() -> None:
     assert typed == {family.shown_name for family in (*FAMILIES, UNMAPPED)}
 
 
+@pytest.mark.slow
 def test_scrapes_and_turns_from_many_threads_lose_nothing() -> None:
     exposition = Exposition()
     batches = [[client_turn(worker * 1_000 + i, cohort=f"c{i % 40}") for i in range(200)] for worker in range(4)]

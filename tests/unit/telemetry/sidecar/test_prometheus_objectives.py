@@ -241,6 +241,7 @@ def test_a_stage_that_a_ramp_shows_is_missing_after_it() -> None:
     assert (counted.good, counted.bad, counted.eligible) == (0, 2, 2)
 
 
+@pytest.mark.slow
 def test_cohorts_are_limited_and_give_way() -> None:
     now_s = [0.0]
     exposition = Exposition(default_objectives(), clock_s=lambda: now_s[0])

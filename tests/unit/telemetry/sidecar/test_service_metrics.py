@@ -3,6 +3,7 @@
 from collections import Counter
 
 import msgspec
+import pytest
 
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
@@ -69,6 +70,7 @@ def test_without_a_service_there_are_no_families_of_services() -> None:
     assert b"voice_service_" not in exposition.render("")[0]
 
 
+@pytest.mark.slow
 def test_services_that_senders_make_up_do_not_grow_the_page() -> None:
     now_s = [0.0]
     exposition = Exposition(clock_s=lambda: now_s[0])

@@ -149,6 +149,7 @@ def test_a_turn_that_was_not_stored_when_the_process_ended_is_found_again_howeve
     life.end()
 
 
+@pytest.mark.slow
 def test_what_was_stored_long_before_the_last_commit_is_read_again_when_more_of_it_comes(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
@@ -299,6 +300,7 @@ def test_a_turn_whose_stages_come_late_is_judged_anew(tmp_path: Path) -> None:
     life.end()
 
 
+@pytest.mark.slow
 def test_a_turn_is_the_same_after_a_restart_whatever_came_late(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)

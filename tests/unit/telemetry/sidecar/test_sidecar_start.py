@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_sidecar_that_scrapes_and_evaluates_nothing_starts_without_what_that_takes() -> None:
     others = ["httpx", "pandas"]
     script = f"import sys, telemetry.sidecar.app; print(sorted(set({others}) & sys.modules.keys()))"

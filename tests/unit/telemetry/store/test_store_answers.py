@@ -110,6 +110,7 @@ def test_a_withheld_metric_says_why(tmp_path: Path) -> None:
         assert (verdict.met, verdict.reason) == (None, "not observable: fixed cadence")
 
 
+@pytest.mark.slow
 def test_good_turns_count_those_without_a_reply_as_bad(tmp_path: Path) -> None:
     in_time = Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)
     turns = [
@@ -209,6 +210,7 @@ def _emitted(count: int, process: str = "worker-1", at: int = START_UNIX_NS) -> 
     return PointRow("voice.generator.turns_emitted", at, count, {"run_id": "run-1", "process_id": process})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("received", "emitted", "expected"),
     [
@@ -282,6 +284,7 @@ def test_filters(tmp_path: Path) -> None:
         assert {turn.outcome for turn in reader.turns(Filter("run-1"), outcome="invalid")} == {"invalid"}
 
 
+@pytest.mark.slow
 def test_cohorts_stand_beside_each_other_and_add_up(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, synthetic_run(turns=120))) as reader:
         summary = reader.summary()
@@ -380,6 +383,7 @@ def test_bucket_widths_keep_to_the_number_asked_for(length_s: int, buckets: int)
         assert (first + length_s * SECOND) // width - first // width + 1 <= buckets
 
 
+@pytest.mark.slow
 def test_one_turn_by_its_trace_and_place(tmp_path: Path) -> None:
     run = synthetic_run(turns=6)
     with StoreReader(fill_store(tmp_path, run)) as reader:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, count_turns, default_objectives
 from telemetry.store.answers import Behavior
@@ -73,6 +75,7 @@ def test_what_callers_did_is_counted_over_valid_turns(tmp_path: Path) -> None:
     assert (summary.turns.abandoned, summary.turns.abandoned_share) == (1, 1 / 9)
 
 
+@pytest.mark.slow
 def test_a_silent_turn_counts_neither_for_nor_against_the_service(tmp_path: Path) -> None:
     spoken = [turn for turn in TURNS if turn.turn_kind != "silence"]
     objectives = [*default_objectives(), Objective("outcome", "outcome", 0.9, outcomes=("ok",))]

@@ -109,6 +109,7 @@ def burning(folder: Path, bad_of_hour: float, turns: int = 2000, **changes: obje
         return budget(opened.burn_rates([of]), "fast")
 
 
+@pytest.mark.slow
 def test_alerts_fire_beyond_their_factor_in_both_windows(tmp_path: Path) -> None:
     of = None
     for number, (bad, fires) in enumerate([(0.15, [True, True, True]), (0.08, [False, True, True])]):
@@ -120,6 +121,7 @@ def test_alerts_fire_beyond_their_factor_in_both_windows(tmp_path: Path) -> None
     assert [(each.long, each.short) for each in of.alerts] == [(each.long, each.short) for each in DEFAULT_BURN_RATES]
 
 
+@pytest.mark.slow
 def test_an_alert_needs_its_turns_and_ends_with_the_short_window(tmp_path: Path) -> None:
     few = burning(tmp_path / "few", 1.0, turns=20)
     assert [alert.fires for alert in few.alerts] == [None, None, None]

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter, Retries
 from telemetry.store.reader import StoreReader
@@ -67,6 +69,7 @@ def _unconnected(index: int, kind: str, **changes: object) -> Turn:
     return _failed(index, kind, "ECODE", connect_ns=None, run_id="run-1", **changes)
 
 
+@pytest.mark.slow
 def test_calls_that_the_generator_prevented_do_not_make_the_target_unreachable(tmp_path: Path) -> None:
     prevented = [_unconnected(index, "generator", outcome="invalid", outcome_observed="error") for index in range(3)]
     refused = [_unconnected(index, "tcp") for index in (3, 4)]

@@ -71,6 +71,7 @@ def test_of_many_cohorts_those_with_most_turns_have_a_line(tmp_path: Path) -> No
     assert (len(found.lines), found.left_out) == (MOST_LINES, 9 - MOST_LINES)
 
 
+@pytest.mark.slow
 def test_of_a_few_turns_there_is_one_window_without_a_value(tmp_path: Path) -> None:
     found = lines(fill_store(tmp_path / "store", turns(1)))
     assert [point.value for line in found.lines for point in line.points] == [None]
@@ -78,6 +79,7 @@ def test_of_a_few_turns_there_is_one_window_without_a_value(tmp_path: Path) -> N
     assert empty.lines == ()
 
 
+@pytest.mark.slow
 def test_the_load_is_on_the_same_axis(tmp_path: Path) -> None:
     found = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)))
     assert found.load[0].start_unix_ns <= START_UNIX_NS
@@ -86,6 +88,7 @@ def test_the_load_is_on_the_same_axis(tmp_path: Path) -> None:
     assert last - found.load[-1].start_unix_ns == found.window_ns // WINDOW_STEPS
 
 
+@pytest.mark.slow
 def test_another_metric_has_its_own_lines(tmp_path: Path) -> None:
     found = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)), "llm_ttft")
     assert found.metric == "llm_ttft"

@@ -55,6 +55,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fill_rollout(tmp_path_factory.mktemp("bad"), Rollout(slower_ms=180, turns=2400, looks=3), ROLLOUT_NOW)
 
 
+@pytest.mark.slow
 def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, RUN), wall_clock_ns=lambda: NOW) as reader:
         found = reader.cohorts_page(CohortsQuestion())
@@ -80,6 +81,7 @@ def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> Non
         assert points[-1].share == len(values) / len(heard), "who was never answered is never within a time"
 
 
+@pytest.mark.slow
 def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Path) -> None:
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.sentence is not None
@@ -90,6 +92,7 @@ def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Pa
     assert found.comparison.sample_ratio is None, "no plan states the shares"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold_ms", [800, 1_000, 650])
 def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshold_ms: int) -> None:
     """The reference is counted from the turns."""
@@ -106,6 +109,7 @@ def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshol
     assert row.candidate == percent(bad / len(heard))
 
 
+@pytest.mark.slow
 def test_without_an_objective_on_the_headline_no_turn_is_called_good(tmp_path: Path) -> None:
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.comparison is not None
@@ -120,6 +124,7 @@ def test_one_cohort_is_not_compared(tmp_path: Path) -> None:
     assert found.run is not None
 
 
+@pytest.mark.slow
 def test_a_rollouts_verdict_stands_first_and_its_checks_are_the_figures(bad: Path) -> None:
     found = page_of(bad)
     (record,) = read_rollouts(bad)
@@ -146,6 +151,7 @@ def test_a_rollouts_verdict_stands_first_and_its_checks_are_the_figures(bad: Pat
     assert names == [f"{name} of voice to voice" for name in ("p50", "p95", "p99")]
 
 
+@pytest.mark.slow
 def test_turns_that_come_late_are_counted_and_leave_the_verdicts_figures(bad: Path, tmp_path: Path) -> None:
     shutil.copytree(bad, tmp_path / "store")
     begin = ROLLOUT_NOW - 2400 * S
@@ -180,6 +186,7 @@ def test_chosen_turns_have_a_sentence_of_their_own_by_the_plans_margins(bad: Pat
         assert found.comparison.sample_ratio is None, "the chosen turns may be of several stages"
 
 
+@pytest.mark.slow
 def test_a_candidate_that_never_came_is_held_and_not_compared(tmp_path: Path) -> None:
     of = Run(turns=[client_turn(index, cohort="stable") for index in range(60)])
     store = fill_store(tmp_path, of)
@@ -196,6 +203,7 @@ def test_a_candidate_that_never_came_is_held_and_not_compared(tmp_path: Path) ->
     assert found.comparison.figures == ()
 
 
+@pytest.mark.slow
 def test_two_of_three_cohorts_can_be_chosen(tmp_path: Path) -> None:
     turns = [client_turn(index, cohort=("a", "b", "c")[index % 3]) for index in range(300)]
     store = fill_store(tmp_path, Run(turns=turns))
@@ -209,6 +217,7 @@ def test_two_of_three_cohorts_can_be_chosen(tmp_path: Path) -> None:
     assert (only.control.cohort, only.candidate.cohort) == ("a", "c")
 
 
+@pytest.mark.slow
 def test_more_turns_than_a_page_reads_are_drawn_by_whole_callers(tmp_path: Path) -> None:
     turns = [
         client_turn(index, call_id=f"call-{index // 4}", cohort=("a", "b")[index // 4 % 2]) for index in range(4000)
@@ -237,6 +246,7 @@ def test_a_verdict_changes_the_state_by_which_answers_are_kept(bad: Path, tmp_pa
         assert reader.state() != before
 
 
+@pytest.mark.slow
 def test_the_newest_rollout_about_the_cohorts_is_the_one_that_is_shown(bad: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(bad, store)

@@ -75,6 +75,7 @@ def test_what_arrived_beside_the_conversations_is_added_up(tmp_path: Path) -> No
         assert reader.summary().beside == Beside()
 
 
+@pytest.mark.slow
 def test_values_that_cannot_be_and_late_spans_are_counted_by_cause(tmp_path: Path) -> None:
     """Those that a client heard, and those that a service reports of the same trace under a run of its own."""
     heard = client_turn(0, contradicted_metrics=("connect",), contradicted_causes=("negative",))

@@ -61,6 +61,7 @@ def test_a_store_that_another_process_owns_names_it(tmp_path: Path, other_owner:
             ask(tmp_path / "store", within_s=0.0)
 
 
+@pytest.mark.slow
 def test_whoever_waits_gets_the_store_when_its_owner_ends(tmp_path: Path, other_owner: subprocess.Popen[str]) -> None:
     waited: list[float] = []
 
@@ -75,6 +76,7 @@ def test_whoever_waits_gets_the_store_when_its_owner_ends(tmp_path: Path, other_
     assert _turns(tmp_path / "store") == 1, "what was committed before the kill is there"
 
 
+@pytest.mark.slow
 def test_what_a_killed_owner_committed_is_read_without_owning_the_store(
     tmp_path: Path, other_owner: subprocess.Popen[str]
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_file_that_is_no_store_is_one_sentence(tmp_path: Path, ask, content: b
         ask(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_torn_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         for index in range(50):
@@ -185,6 +188,7 @@ def _listening(status: int) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 404, 500])
 def test_a_killed_owner_whose_port_another_program_has_now_is_not_asked(
     tmp_path: Path, other_owner: subprocess.Popen[str], status: int

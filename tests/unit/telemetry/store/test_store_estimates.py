@@ -47,6 +47,7 @@ def latencies(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np
     return values, of_call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["smooth", "rounded", "slow calls"])
 def test_the_interval_holds_the_exact_percentile_in_93_of_100_draws(kind: str) -> None:
     generator = np.random.default_rng(36)
@@ -169,6 +170,7 @@ def test_a_page_of_very_many_turns_estimates_the_percentiles_of_its_large_groups
     assert small == exactly.cohorts[1]  # of 600 turns
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 def test_a_summary_by_itself_stays_exact_however_many_turns_there_are(store: Path) -> None:
     reader = StoreReader(store, exact_turns=0)
@@ -179,6 +181,7 @@ def test_a_summary_by_itself_stays_exact_however_many_turns_there_are(store: Pat
     assert p95 == pytest.approx(exact(values, 0.95))
 
 
+@pytest.mark.slow
 def test_a_page_of_many_turns_in_groups_of_fewer_than_100_000_stays_exact(store: Path) -> None:
     assert page_summary(store, 0) == page_summary(store, CALLS * TURNS)
 
@@ -195,6 +198,7 @@ def test_every_call_is_wholly_in_the_sample_or_out(store: Path) -> None:
     assert CALLS / ONE_IN * 0.8 < len(found) < CALLS / ONE_IN * 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 def test_the_stages_of_very_many_turns_are_estimated_and_counted(store: Path) -> None:
     exactly, estimated = (

@@ -125,6 +125,7 @@ def test_a_cause_is_planted_in_every_dimension() -> None:
     assert set(VALUES) == set(DIMENSIONS)
 
 
+@pytest.mark.slow
 def test_a_selection_is_what_meets_all_that_was_asked(store: Path) -> None:
     middle = START_UNIX_NS + TURNS // 2 * SECOND
     slow = [

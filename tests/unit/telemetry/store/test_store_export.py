@@ -167,6 +167,7 @@ def test_a_span_without_anything_has_empty_values_and_never_null(tmp_path: Path)
     assert None not in row.values()
 
 
+@pytest.mark.slow
 def test_every_row_is_exported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "SPANS_IN_A_FILE", 500)
     monkeypatch.setattr(exporting, "_ROWS_AT_ONCE", 90)
@@ -258,6 +259,7 @@ def _rows(directory: Path, table: str) -> list[tuple[object, ...]]:
     return sorted(found, key=str)
 
 
+@pytest.mark.slow
 def test_an_export_with_the_store_s_own_spans_comes_back_as_it_was(tmp_path: Path) -> None:
     runs = [synthetic_run(f"run-{number}", 60, seed=number) for number in range(2)]
     store = fill_store(tmp_path / "store", *runs)

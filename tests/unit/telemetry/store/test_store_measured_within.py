@@ -74,6 +74,7 @@ def statistics(values: Sequence[float]) -> dict[str, float]:
     return {name: float(np.percentile(values, int(name[1:]))) for name in ("p50", "p95", "p99")} | {"max": max(values)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "unknown"), [(1, 0.0), (2, 0.0), (3, 0.02), (4, 0.3)])
 def test_the_true_statistics_lie_within_what_is_stated(tmp_path: Path, seed: int, unknown: float) -> None:
     run = [turn for turn in synthetic_run(turns=220, seed=seed).turns if turn.source == "client"]
@@ -152,6 +153,7 @@ def test_an_invalid_turn_widens_nothing(tmp_path: Path) -> None:
     assert within == MeasuredWithin((500 * MS, 500 * MS), None, None, (500 * MS, 500 * MS))
 
 
+@pytest.mark.slow
 def test_few_turns_of_unknown_bounds_leave_the_median_known_and_the_tail_not(tmp_path: Path) -> None:
     turns = [stated(client_turn(i, voice_to_voice_ms=500 + i), speech_end_uncertainty_ns=10 * MS) for i in range(97)]
     turns += [client_turn(i, voice_to_voice_ms=300) for i in range(97, 100)]

@@ -194,6 +194,7 @@ def test_only_runs_with_turns_in_the_period_are_offered_the_newest_of_them_first
     assert gone.choices["cohort"] == ("c",)
 
 
+@pytest.mark.slow
 def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path) -> None:
     """The numbers 3 and 4 of run "holes" never arrived; "silent" says that it emitted twelve turns, of which ten
     arrived, and since then five more, which may still be under way."""

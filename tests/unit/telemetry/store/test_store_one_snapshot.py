@@ -33,6 +33,7 @@ BATCHES = 12
 ARRIVING = 2  # so many batches arrive during a question
 
 
+@pytest.mark.slow
 def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) -> None:
     """Every turn is slow, of one of two cohorts, and shown by every figure: they all count the same turns."""
     store = tmp_path / "store"
@@ -215,6 +216,7 @@ def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "counts",
     [
@@ -236,6 +238,7 @@ def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(
             assert found == dict.fromkeys(found, known)
 
 
+@pytest.mark.slow
 def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

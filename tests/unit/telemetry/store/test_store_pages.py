@@ -69,6 +69,7 @@ def test_the_newest_run_is_meant_when_none_is_named(tmp_path: Path) -> None:
         assert (found.run.run_id, found.filter) == ("run-2", Filter(run_id="run-2"))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_there_is_not_replaced(tmp_path: Path) -> None:
     with reader_of(tmp_path) as reader:
         found = reader.page(PageQuestion(Filter(run_id="gone")))

@@ -113,6 +113,7 @@ def _starts(process: str, phase: str, begin_s: float, at_s: int, *counts: int) -
     ]
 
 
+@pytest.mark.slow
 def test_starts_are_the_last_count_of_each_process_and_a_phase_without_a_turn_has_them_too(tmp_path: Path) -> None:
     points = [
         *_starts("a", "one", 0.0, 5, 4, 3, 1, 0),

@@ -114,6 +114,7 @@ def test_a_run_that_lost_some_of_its_turns_is_named_until_it_has_none(tmp_path: 
     assert (removed.rows, removed.run_ids) == (4, ("half",))
 
 
+@pytest.mark.slow
 def test_what_is_too_much_goes_the_oldest_first_until_the_size_is_kept(tmp_path: Path, clock: _Clock) -> None:
     with StoreWriter(tmp_path, unix_ns=clock) as writer:
         run = synthetic_run("template", 200)

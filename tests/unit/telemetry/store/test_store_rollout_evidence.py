@@ -111,6 +111,7 @@ def user(call: int) -> dict[str, Any]:
     return {"user_id": f"pseudonym-{call:032x}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["user", "call"])
 def test_units_that_met_both_cohorts_hold(tmp_path: Path, unit: str) -> None:
     """Every user calls twice and meets both; or calls whose turns name one cohort, then the other."""
@@ -161,6 +162,7 @@ def _calls(turns: Sequence[Turn], count: int) -> set[str]:
     return set(sorted({turn.call_id for turn in turns})[:count])
 
 
+@pytest.mark.slow
 def test_units_are_counted_as_the_page_counts_them(tmp_path: Path) -> None:
     same = [*turns_of("canary", of=user), *turns_of("stable", of=user)]
     store = fill_store(tmp_path / "store", Run(turns=same))
@@ -242,6 +244,7 @@ def test_users_lost_on_the_way_are_found_beside_some_that_are_unknown(tmp_path: 
     assert " users that are known are on canary, 50 % planned (p = " in found["reasons"][0]
 
 
+@pytest.mark.slow
 def test_a_user_whom_a_call_names_in_one_turn_only_is_the_user_of_all_of_it(tmp_path: Path) -> None:
     """And so one of both cohorts, where that call went from one to the other."""
 
@@ -314,6 +317,7 @@ def two_services() -> list[Turn]:
     ]
 
 
+@pytest.mark.slow
 def test_several_services_without_one_in_the_plan_hold_with_a_sentence(tmp_path: Path) -> None:
     code, printed = checked(tmp_path, plan_text(source="service"), two_services())
     assert code is ExitCode.UNDECIDED
@@ -323,12 +327,14 @@ def test_several_services_without_one_in_the_plan_hold_with_a_sentence(tmp_path:
     ) in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("service", "code"), [("desk", ExitCode.OK), ("sales", ExitCode.OBJECTIVE_MISSED)])
 def test_a_plan_is_judged_by_the_service_that_it_names(tmp_path: Path, service: str, code: ExitCode) -> None:
     text = plan_text(source="service", more=f'services = ["{service}"]')
     assert checked(tmp_path, text, two_services())[0] is code
 
 
+@pytest.mark.slow
 def test_a_service_that_has_no_turns_is_named_with_those_that_have(tmp_path: Path) -> None:
     text = plan_text(source="service", more='services = ["dask"]')
     code, printed = checked(tmp_path, text, two_services())
@@ -344,6 +350,7 @@ def target(address: str) -> Callable[[int], dict[str, Any]]:
     return lambda call: {"target": f"{address}/v1/realtime?user_id={call}"}
 
 
+@pytest.mark.slow
 def test_of_callers_each_cohort_has_one_endpoint(tmp_path: Path) -> None:
     """Cohorts are often two addresses of one service; two load tests in one store are not."""
     canary = turns_of("canary", of=target("ws://canary:80"))
@@ -361,6 +368,7 @@ def test_of_callers_each_cohort_has_one_endpoint(tmp_path: Path) -> None:
     assert checked(tmp_path / "mixed", named, [])[0] is ExitCode.OK
 
 
+@pytest.mark.slow
 def test_a_page_shows_no_burn_rates_of_other_services(tmp_path: Path) -> None:
     store = fill_store(tmp_path / "store", Run(turns=two_services()))
     file = tmp_path / "rollout.toml"
@@ -426,6 +434,7 @@ def rollouts(tmp_path: Path) -> Iterator[Rollouts]:
     found.writer.close()
 
 
+@pytest.mark.slow
 def test_a_second_rollout_is_not_rolled_back_by_the_turns_of_the_first(rollouts: Rollouts) -> None:
     rollouts.now = START_UNIX_NS - SECOND
     assert rollouts.look("first").startswith("hold")
@@ -446,6 +455,7 @@ def test_a_second_rollout_is_not_rolled_back_by_the_turns_of_the_first(rollouts:
     assert rollouts.look("first").startswith("roll_back")
 
 
+@pytest.mark.slow
 def test_a_check_without_a_beginning_says_what_to_give(tmp_path: Path) -> None:
     turns = [*turns_of("canary"), *turns_of("stable")]
     text, history = plan_text(begins=""), tmp_path / "history.json"
@@ -461,6 +471,7 @@ def test_a_check_without_a_beginning_says_what_to_give(tmp_path: Path) -> None:
     assert checked(tmp_path, text, [], NOW + SECOND, history_file=history)[0] is ExitCode.OK
 
 
+@pytest.mark.slow
 def test_a_watch_of_a_store_at_rest_is_refused_too(tmp_path: Path) -> None:
     checked(tmp_path, plan_text(), [*turns_of("canary"), *turns_of("stable")])
     (tmp_path / "rollout.toml").write_text(plan_text(begins=""))

@@ -72,6 +72,7 @@ def test_the_history_of_the_rows_is_the_one_that_the_gate_made(tmp_path: Path) -
         assert log.history == history
 
 
+@pytest.mark.slow
 def test_an_edited_plan_only_holds_and_is_no_part_of_the_history(tmp_path: Path) -> None:
     keep_verdicts(tmp_path, 2, PLAN)
     other = edited(PLAN)
@@ -147,6 +148,7 @@ def _full(database: Database) -> object:
     return lambda _self: _Cursor()
 
 
+@pytest.mark.slow
 def test_a_store_without_these_rows_has_no_rollouts_and_takes_them(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns=[client_turn(0)]))
@@ -182,6 +184,7 @@ def test_of_many_entries_every_change_is_kept(tmp_path: Path) -> None:
     assert found == sorted(found)
 
 
+@pytest.mark.slow
 def test_an_export_has_what_was_decided_and_an_import_keeps_it_once(tmp_path: Path) -> None:
     keep_verdicts(tmp_path / "store", 2, PLAN)
     export(tmp_path / "store", tmp_path / "exported")

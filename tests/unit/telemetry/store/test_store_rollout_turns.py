@@ -195,6 +195,7 @@ def lost(folder: Path, turns: list[Turn], **changes: object) -> float | None:
         return reader.rollout_turns(asked).telemetry_lost
 
 
+@pytest.mark.slow
 def test_numbers_that_did_not_arrive_are_lost_telemetry(tmp_path: Path) -> None:
     turns = [client_turn(index, cohort="ab"[index % 2]) for index in range(10)]
     assert lost(tmp_path / "all", turns) == 0.0

@@ -24,6 +24,7 @@ def test_turns_spans_and_points_come_back_as_they_were_written(tmp_path: Path) -
         assert sorted(reader.spans(trace_id), key=lambda s: s.span_id) == expected
 
 
+@pytest.mark.slow
 def test_quantiles_are_those_of_the_raw_values(tmp_path: Path) -> None:
     run = synthetic_run(turns=240)
     valid = [t for t in run.turns if t.source == "client" and t.outcome != "invalid"]
@@ -46,6 +47,7 @@ def test_a_directory_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
         reader.summary()
 
 
+@pytest.mark.slow
 def test_an_empty_directory_answers_that_nothing_is_known(tmp_path: Path) -> None:
     with StoreReader(tmp_path) as reader:
         summary = reader.summary()

@@ -64,6 +64,7 @@ def _begun(run: Run) -> Run:
     return Run(run.turns, [each for each in run.spans if each.attributes.get("voice.run.phase") != "end"])
 
 
+@pytest.mark.slow
 def test_each_run_has_the_figures_and_the_verdict_of_the_questions_about_it(store: Path) -> None:
     with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
         listed = reader.run_list(OBJECTIVES)
@@ -88,6 +89,7 @@ def _check(each: ListedRun, reader: StoreReader) -> None:
     assert each.verdict == expected.verdict, each.run.run_id
 
 
+@pytest.mark.slow
 def test_of_a_run_that_goes_on_nothing_is_judged(tmp_path: Path) -> None:
     store = tmp_path / "store"
     # Turns of ramps, silent, invalid and cut ones too: all that figures leave out.
@@ -109,6 +111,7 @@ def test_of_a_run_that_goes_on_nothing_is_judged(tmp_path: Path) -> None:
         assert (ended.verdict.state, ended.turns, ended.is_generator_limited) == ("not_judged", goes_on.turns, True)
 
 
+@pytest.mark.slow
 def test_the_entry_of_a_run_that_goes_on_has_its_figures_and_no_verdict(tmp_path: Path) -> None:
     store = tmp_path / "store"
     slow = latency_run("r-slow", 60, llm_ms=900)

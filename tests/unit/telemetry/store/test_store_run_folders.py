@@ -167,6 +167,7 @@ def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path
     assert (found["summed"].state, found["summed"].turns) == ("met", 180)
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
     run = latency_run("r", 20)
     ends = [span for span in run.spans if span.attributes["voice.run.phase"] == "end"]
@@ -298,6 +299,7 @@ def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_what_a_command_reported_by_other_objectives_is_judged_anew(tmp_path: Path) -> None:
     """`voiceprobe runs --slo FILE` and a dashboard with a file: one verdict on a run, whatever its command said."""
     first = objectives_text(None).split("\n---\n")[0]
@@ -319,6 +321,7 @@ def test_what_a_command_reported_by_other_objectives_is_judged_anew(tmp_path: Pa
     assert listed(strict)[0] == "interrupted"
 
 
+@pytest.mark.slow
 def test_turns_that_another_store_has_are_judged_anew_by_other_objectives(tmp_path: Path) -> None:
     """The folder of a run whose turns went to a shared store, or whose own store is gone."""
     first = objectives_text(None).split("\n---\n")[0]

@@ -45,6 +45,7 @@ def asked(store: Path, f: Filter) -> RunVerdict:
     return run_verdict(objectives, verdicts, cause=found.cause)
 
 
+@pytest.mark.slow
 def test_a_planted_cause_is_found_in_the_store(tmp_path: Path) -> None:
     run = planted()
     found = asked(fill_store(tmp_path / "store", run), Filter("run-1"))
@@ -73,6 +74,7 @@ def _model_ns(turn: Turn) -> int:
     return turn.llm_first_token_perf_ns - turn.asr_final_perf_ns
 
 
+@pytest.mark.slow
 def test_a_service_s_own_turns_have_their_cause(tmp_path: Path) -> None:
     run = planted(source="service", cohort="candidate")
     day = "2026-09-21"
@@ -87,6 +89,7 @@ def _of_service(turn: Turn, run_id: str) -> Turn:
     return msgspec.structs.replace(turn, run_id=run_id)
 
 
+@pytest.mark.slow
 def test_a_run_without_turns_and_one_that_is_met_have_no_cause(tmp_path: Path) -> None:
     store = fill_store(tmp_path / "store", Run([exchange(index)[0] for index in range(120)]))
     met = asked(store, Filter("run-1"))
@@ -96,6 +99,7 @@ def test_a_run_without_turns_and_one_that_is_met_have_no_cause(tmp_path: Path) -
     )
 
 
+@pytest.mark.slow
 def test_of_many_turns_a_sample_over_their_time_shows_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

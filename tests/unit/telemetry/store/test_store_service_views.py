@@ -135,6 +135,7 @@ def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_pat
     assert delta.difference_p50_ns == 6 * MS
 
 
+@pytest.mark.slow
 def test_what_no_caller_heard_in_a_narrowed_view_is_of_the_calls_in_view(tmp_path: Path) -> None:
     """A response heard by turns out of view counts as heard."""
     pairs = [exchange(index, cohort="a" if index < 15 else "b") for index in range(30)]

@@ -94,6 +94,7 @@ def test_a_name_keeps_its_place_when_another_becomes_more_frequent() -> None:
     assert list(counts_over_time([("b", 0, 9), ("a", 0, 1)]).counts) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns: list[Turn]) -> None:
     with StoreReader(folder) as reader:
         cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
@@ -117,6 +118,7 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
     assert len(reasons) == 2
 
 
+@pytest.mark.slow
 def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], tmp_path: Path) -> None:
     asked = sorted((t for t in judged(turns) if t.run_id == "run-1"), key=lambda t: t.started_unix_ns)
     plain = {"cache_hit": None, "cache_tier": None, "fallback": None, "outcome": "ok", "invalid_reasons": ()}
@@ -135,6 +137,7 @@ def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], t
         assert last <= asked[-1].started_unix_ns < last + counts.width_ns
 
 
+@pytest.mark.slow
 def test_what_nobody_reports_is_not_there(tmp_path: Path) -> None:
     plain = {"cache_hit": None, "cache_tier": None, "route": None, "fallback": None, "model": None, "intent": None}
     turns = [msgspec.structs.replace(turn, **plain) for turn in synthetic_run(turns=40, seed=1).turns]

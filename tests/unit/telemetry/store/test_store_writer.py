@@ -71,6 +71,7 @@ def test_a_batch_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(_ids(tmp_path)) == 1 + len(run.turns)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_takes_nothing_in_half_and_all_again_with_room(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
     run = synthetic_run("run", 2_000)
@@ -89,6 +90,7 @@ def test_a_disk_that_is_full_takes_nothing_in_half_and_all_again_with_room(small
     assert check(store).rows["turns"] == 1 + len(run.turns)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_the_log_goes_into_the_file_loses_nothing(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
     batches = [synthetic_run(f"run-{number}", 100).batch for number in range(40)]
@@ -146,6 +148,7 @@ def test_a_read_only_disk_is_named_until_it_is_writable(small_disk: Path) -> Non
     assert len(_ids(store)) == 2
 
 
+@pytest.mark.slow
 def test_what_is_sent_again_is_stored_once_after_a_restart_and_an_hour_of_other_rows(tmp_path: Path) -> None:
     run = synthetic_run("run", 30)
     with StoreWriter(tmp_path) as writer:
@@ -161,6 +164,7 @@ def test_what_is_sent_again_is_stored_once_after_a_restart_and_an_hour_of_other_
     assert check(tmp_path).rows == {"turns": len(run.turns) + 60, "spans": len(run.spans), "points": len(run.points)}
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=4), doubled=st.booleans())
 def test_rows_that_come_again_in_other_batches_are_stored_once(
@@ -239,6 +243,7 @@ def test_rows_say_when_and_with_which_commit_they_were_stored(tmp_path: Path) ->
     assert found == [(START_UNIX_NS + n * SECOND, commit) for n, commit in ((1, 1), (2, 2), (3, 4))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recent_max", [0, 7, 10**6])
 def test_a_row_is_stored_once_whether_its_identity_is_remembered_or_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent_max: int

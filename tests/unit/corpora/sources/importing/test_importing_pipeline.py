@@ -72,6 +72,7 @@ def test_existing_clips_with_other_names_are_not_overwritten(workshop: Any, tmp_
     assert find_faults(workshop.folder) == ()
 
 
+@pytest.mark.slow
 def test_a_manifest_never_names_a_missing_clip(source: Path, tmp_path: Path) -> None:
     """While an import appends, the folder always contains either a valid corpus or none."""
     from corpora.sources.importing import pipeline

@@ -47,6 +47,7 @@ def test_a_local_engine_synthesizes(command: Command, texts: Path, tmp_path: Pat
     assert [finding for finding in diagnostics(into) if "4.3 kHz" not in finding] == []
 
 
+@pytest.mark.slow
 def test_the_same_text_is_the_same_clip(command: Command, texts: Path, tmp_path: Path) -> None:
     needed("flite")
     for name in ("one", "two"):

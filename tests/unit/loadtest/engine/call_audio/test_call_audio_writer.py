@@ -180,6 +180,7 @@ writer.take(KeeperMessage(K.CLOSE, 1, at=60 * SECOND))
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_loses_the_audio_and_never_the_process(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[5])
     done = subprocess.run(

@@ -101,6 +101,7 @@ def test_that_what_was_flushed_is_played() -> None:
     assert Official.FromString(messages.playback_finished()).WhichOneof("message") == "audio_playback_finished"
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_malformed(data: bytes) -> None:
     with contextlib.suppress(MalformedError):

@@ -108,6 +108,7 @@ def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
     assert sidecar.decisions == [None, "promote", "roll_back", "roll_back"]
 
 
+@pytest.mark.slow
 def test_the_next_stage_begins_when_somebody_says_so_after_a_promotion(sidecar: Sidecar) -> None:
     sidecar.turns.candidate = 30
     assert sidecar.begin("canary").status == UNAVAILABLE
@@ -245,6 +246,7 @@ def test_a_verdict_that_the_disk_does_not_take_does_not_count(
     assert sidecar.decisions == [None, "hold", "promote"]
 
 
+@pytest.mark.slow
 def test_a_row_that_was_kept_and_whose_answer_was_lost_counts(
     sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +311,7 @@ def settle(sidecar: Sidecar, stage: str) -> Any:
     return sidecar.running.begin("streaming", stage, is_settled=True)
 
 
+@pytest.mark.slow
 def test_a_stage_counts_from_when_its_share_is_in_effect_which_happens_once(sidecar: Sidecar) -> None:
     sidecar.turns.candidate = 0
     assert sidecar.look().decision == "hold"

@@ -54,6 +54,7 @@ def killed_at(place: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool
     return was_killed
 
 
+@pytest.mark.slow
 def test_killed_at_every_write_of_a_promotion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = itertools.takewhile(lambda place: killed_at(place, tmp_path / str(place), monkeypatch), itertools.count(1))
     assert len(list(places)) == 8  # the plan, the promotion, the next stage, and its first look
