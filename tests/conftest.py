@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.nightly import DAY, NIGHT
+
 VARIABLE = "VOICEPROBE_CACHE"
 # Folders whose tests start processes: all of them are slow.
 PROCESSES = frozenset({"integration", "browser"})
@@ -24,9 +26,10 @@ os.environ.setdefault("VOICEPROBE_PRIORITY", "normal")
 
 # Neither time nor chance decides a test: an example that a busy machine draws out is no fault, and the examples of a
 # property are the same in every run. With --hypothesis-profile=explore they are new ones each time.
-settings.register_profile("voiceprobe", deadline=None, derandomize=True)
+settings.register_profile(DAY, deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
-settings.load_profile("voiceprobe")
+settings.register_profile(NIGHT, deadline=None, derandomize=True)
+settings.load_profile(DAY)
 
 
 @dataclass
@@ -56,6 +59,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Tests and the processes they start render into a folder of this run; parallel runners share it."""
     config.stash[_niceness] = _Niceness(os.getpriority(os.PRIO_PROCESS, 0))
+    if config.option.all and settings.get_current_profile_name() == DAY:
+        settings.load_profile(NIGHT)
     if VARIABLE not in os.environ:
         os.environ[VARIABLE] = tempfile.mkdtemp(prefix="voiceprobe-tests-")
         config.stash[_made] = os.environ[VARIABLE]

@@ -27,6 +27,7 @@ from telemetry.sidecar.rollouts import evaluation, rollout_log
 from telemetry.store.database import owned
 from telemetry.store.reader import StoreReader
 from tests.fixtures_rollouts import read_rollouts
+from tests.nightly import examples
 
 PLAN = """
 name = "streaming"
@@ -178,7 +179,7 @@ VERDICTS = st.lists(st.sampled_from(["hold", "hold", "promote", "roll_back"]), m
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(30, 80), deadline=None)
 @given(FATES, VERDICTS)
 def test_no_share_ever_goes_beyond_a_verdict(fates: list[str], verdicts: list[Decision]) -> None:
     world = World(fates, verdicts)

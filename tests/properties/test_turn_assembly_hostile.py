@@ -14,6 +14,7 @@ from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.frameworks import frameworks
 from telemetry.sidecar.adapters.turn_assembly import ANSWER_WITHIN_NS, REMEMBERED_NS, is_complete
 from telemetry.store.schema import turn_from_row, turns_table
+from tests.nightly import examples
 from tests.unit.telemetry.sidecar.adapters.recorded_spans import NOW_UNIX_NS, recorded_files, recorded_spans
 from tests.unit.telemetry.sidecar.adapters.stored_turns import StoredTurns, turns_of
 
@@ -62,7 +63,7 @@ def hostile(draw: st.DrawFn) -> list[SpanRow]:
 
 @pytest.mark.slow
 @given(hostile(), st.integers(1, 40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120, 300), deadline=None)
 def test_whatever_is_stated_makes_turns_or_none(spans: Sequence[SpanRow], at_once: int) -> None:
     stored = StoredTurns()
     for start in range(0, len(spans), at_once):

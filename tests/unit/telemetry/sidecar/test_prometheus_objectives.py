@@ -23,6 +23,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.exposed import Exposed, exposed
 from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
+from tests.nightly import examples
 from tests.strategies_turns import turns as any_turns
 
 ELIGIBLE = "voice_objective_eligible_turns_total"
@@ -96,7 +97,11 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     st.lists(st.sampled_from(["ok", "cut", "error", "interrupted", "no_reply"]), min_size=8, max_size=8),
     st.integers(0, 8),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(25, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 def test_counts_are_those_of_a_loop_over_any_turns(
     turns: list[Turn], cohorts: list[str], runs: list[str], outcomes: list[str], cut: int
 ) -> None:

@@ -27,6 +27,7 @@ from telemetry.store.questions.objectives import JUDGMENTS, column_of, with_judg
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import turns_table
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.nightly import examples
 from tests.strategies_turns import turns
 from tests.turns_near_thresholds import OBJECTIVES as NEAR
 from tests.turns_near_thresholds import turns_near_thresholds
@@ -158,7 +159,7 @@ def _turns_and_objectives(draw: st.DrawFn) -> tuple[list[Turn], list[Objective]]
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(_turns_and_objectives(), st.sampled_from(("client", "service")))
 def test_whatever_is_sent_is_judged_by_the_rule(drawn: tuple[list[Turn], list[Objective]], source: Source) -> None:
     seen, objectives = drawn

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,11 +20,15 @@ NOW = START_UNIX_NS + 10_000 * SECOND
 OBJECTIVES = tuple(default_objectives())
 
 
-def reader_of(directory: Path) -> StoreReader:
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
     later = synthetic_run("run-2", turns=90, seed=2, ended=False)
     turns = [msgspec.structs.replace(t, started_unix_ns=t.started_unix_ns + 500 * SECOND) for t in later.turns]
-    store = fill_store(directory, synthetic_run("run-1", turns=240), Run(turns, [], later.points))
-    return StoreReader(store, wall_clock_ns=lambda: NOW)
+    store = fill_store(
+        tmp_path_factory.mktemp("store"), synthetic_run("run-1", turns=240), Run(turns, [], later.points)
+    )
+    with StoreReader(store, wall_clock_ns=lambda: NOW) as opened:
+        yield opened
 
 
 @pytest.mark.slow
@@ -37,47 +42,44 @@ def reader_of(directory: Path) -> StoreReader:
         (Filter(run_id="run-2", cohort="nobody"), None),
     ],
 )
-def test_a_page_is_what_each_question_answers(tmp_path: Path, f: Filter, window_s: int | None) -> None:
-    with reader_of(tmp_path) as reader:
-        window_ns = None if window_s is None else window_s * SECOND
-        found = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3, dots=100))
-        assert found.runs == reader.runs()
-        assert found.run is not None
-        assert found.summary is not None
-        assert found.run == next(run for run in found.runs if run.run_id == f.run_id)
-        if window_ns is not None:
-            f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=found.run.last_unix_ns - window_ns)
-        assert found.filter == f
-        assert found.summary == reader.summary(f)
-        buckets = buckets_for(found.summary.turns.eligible, PageQuestion())
-        assert found.timeline == reader.timeline(f, "voice_to_voice", buckets)
-        assert found.budget == reader.stage_budget(f)
-        assert found.slowest == reader.slowest(f, "voice_to_voice", 3)
-        assert found.counts == reader.objective_counts(f, OBJECTIVES)
-        few = found.summary.turns.total <= 100
-        assert found.dots == (reader.turns(f, 100, source="client") if few else ())
-        # To choose from is all that the run has, whatever the page is narrowed to.
-        assert found.choices == reader.dimension_values(Filter(run_id=f.run_id))
-        assert reader.turns_page(TurnsQuestion(f)).choices == found.choices
+def test_a_page_is_what_each_question_answers(reader: StoreReader, f: Filter, window_s: int | None) -> None:
+    window_ns = None if window_s is None else window_s * SECOND
+    found = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3, dots=100))
+    assert found.runs == reader.runs()
+    assert found.run is not None
+    assert found.summary is not None
+    assert found.run == next(run for run in found.runs if run.run_id == f.run_id)
+    if window_ns is not None:
+        f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=found.run.last_unix_ns - window_ns)
+    assert found.filter == f
+    assert found.summary == reader.summary(f)
+    buckets = buckets_for(found.summary.turns.eligible, PageQuestion())
+    assert found.timeline == reader.timeline(f, "voice_to_voice", buckets)
+    assert found.budget == reader.stage_budget(f)
+    assert found.slowest == reader.slowest(f, "voice_to_voice", 3)
+    assert found.counts == reader.objective_counts(f, OBJECTIVES)
+    few = found.summary.turns.total <= 100
+    assert found.dots == (reader.turns(f, 100, source="client") if few else ())
+    # To choose from is all that the run has, whatever the page is narrowed to.
+    assert found.choices == reader.dimension_values(Filter(run_id=f.run_id))
+    assert reader.turns_page(TurnsQuestion(f)).choices == found.choices
 
 
 @pytest.mark.slow
-def test_the_newest_run_is_meant_when_none_is_named(tmp_path: Path) -> None:
-    with reader_of(tmp_path) as reader:
-        found = reader.page(PageQuestion())
-        assert found.run is not None
-        assert (found.run.run_id, found.filter) == ("run-2", Filter(run_id="run-2"))
+def test_the_newest_run_is_meant_when_none_is_named(reader: StoreReader) -> None:
+    found = reader.page(PageQuestion())
+    assert found.run is not None
+    assert (found.run.run_id, found.filter) == ("run-2", Filter(run_id="run-2"))
 
 
 @pytest.mark.slow
-def test_a_run_that_is_not_there_is_not_replaced(tmp_path: Path) -> None:
-    with reader_of(tmp_path) as reader:
-        found = reader.page(PageQuestion(Filter(run_id="gone")))
-        assert (found.run, found.summary, len(found.runs)) == (None, None, 2)
-        with pytest.raises(StoreError, match="there is no metric 'speed'"):
-            reader.page(PageQuestion(metric="speed"))
-    with StoreReader(fill_store(tmp_path / "empty")) as reader:
-        assert reader.page(PageQuestion()).run is None
+def test_a_run_that_is_not_there_is_not_replaced(reader: StoreReader, tmp_path: Path) -> None:
+    found = reader.page(PageQuestion(Filter(run_id="gone")))
+    assert (found.run, found.summary, len(found.runs)) == (None, None, 2)
+    with pytest.raises(StoreError, match="there is no metric 'speed'"):
+        reader.page(PageQuestion(metric="speed"))
+    with StoreReader(fill_store(tmp_path / "empty")) as empty:
+        assert empty.page(PageQuestion()).run is None
 
 
 def test_buckets_grow_with_the_turns_within_bounds() -> None:

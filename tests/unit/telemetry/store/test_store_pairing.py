@@ -25,6 +25,7 @@ from telemetry.store.retention import Keep, Retention
 from telemetry.store.schema import PAIRED_COLUMNS, WHOLE_SCHEMAS, Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, client_turn, exchange
+from tests.nightly import nightly_after
 
 VIEW: Final = service_run_id("bot", START_UNIX_NS)
 HOUR: Final = 3600 * SECOND
@@ -132,7 +133,8 @@ def differences_ms(turns: Sequence[Turn]) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+# One seed of each order every day.
+@pytest.mark.parametrize("seed", nightly_after(3, range(6)))
 def test_sides_are_joined_in_any_order_of_any_batches(tmp_path: Path, seed: int) -> None:
     turns, rng = made(seed), random.Random(seed)
     arriving = [turns, turns[::-1], rng.sample(turns, len(turns))][seed % 3]

@@ -94,7 +94,7 @@ def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str)
     with StoreReader(folder) as reader:
         of_callers = reader.summary(Filter(run_id="run-1")).client_service_delta
         of_service = reader.summary(Filter(run_id=VIEW)).client_service_delta
-        for client, service in zip(turns[::2], turns[1::2], strict=True):
+        for client, service in zip(turns[:8:2], turns[1:8:2], strict=True):
             # A link may name either trace.
             for trace_id in (client.trace_id, service.trace_id):
                 found = reader.turn(trace_id, client.turn_index)

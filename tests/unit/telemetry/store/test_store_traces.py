@@ -15,6 +15,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, client_turn, exchange, stage_spans
+from tests.nightly import examples
 
 TRACES = 6
 
@@ -57,7 +58,7 @@ def check_lookups(reader: StoreReader, turns: Sequence[Turn], spans: Sequence[Sp
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(5, 12), deadline=None)
 @given(appends)
 def test_lookups_find_what_a_search_through_everything_finds(made: list[Sequence[int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -21,18 +21,19 @@ from telemetry.store.reader import RemoteStore, StoreReader
 from telemetry.store.wire import MOST_TOGETHER, QUERY_PATH, BadQuestionError, answer, question_named, questions
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
+from tests.nightly import nightly_after
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 
 NOW = START_UNIX_NS + 10_000 * SECOND
-# Each part of a filter by itself, all together, none, and a run that is not there.
+# None, all parts together, each part by itself, and a run that is not there.
 FILTERS = [
     Filter(),
+    Filter("run-1", cohort="streaming", noise_profile="babble", since_unix_ns=START_UNIX_NS + 30 * SECOND),
     Filter(run_id="run-1"),
     Filter(run_id="gone"),
     Filter(cohort="streaming"),
     Filter(noise_profile="babble"),
     Filter(since_unix_ns=START_UNIX_NS + 30 * SECOND),
-    Filter("run-1", cohort="streaming", noise_profile="babble", since_unix_ns=START_UNIX_NS + 30 * SECOND),
 ]
 
 
@@ -82,7 +83,7 @@ def _as_json(page: object) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("f", FILTERS, ids=str)
+@pytest.mark.parametrize("f", nightly_after(2, FILTERS), ids=str)
 def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> None:
     wire = Wire(reader)
     objectives = tuple(default_objectives())

@@ -24,6 +24,7 @@ from telemetry.store.retention import Keep, Retention
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, synthetic_run
+from tests.nightly import examples
 
 HOUR = 3_600 * SECOND
 DISK_BYTES = 24 << 20
@@ -165,7 +166,7 @@ def test_what_is_sent_again_is_stored_once_after_a_restart_and_an_hour_of_other_
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6, 15), deadline=None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=4), doubled=st.booleans())
 def test_rows_that_come_again_in_other_batches_are_stored_once(
     cuts: list[int], doubled: bool, tmp_path_factory: pytest.TempPathFactory
