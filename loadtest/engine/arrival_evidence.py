@@ -20,7 +20,7 @@ def note_arrival(
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if transport.stamped:
         evidence.note_receive_lag(seen_perf_ns - stamp_perf_ns)
-        if transport.has_rest or _has_several_messages(items):  # which have one stamp, that of the last
+        if items and (transport.has_rest or _has_several_messages(items)):  # which have one stamp, that of the last
             evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
     else:
         evidence.note_receive_lag_bound(stamp_perf_ns, _lag_bound_ns(transport, health, seen_perf_ns))

@@ -117,6 +117,7 @@ class Connection:
         self.stamped = self._ask_for_stamps()
         self.outbox: Outbox | PacedSocket = Outbox(self._sock.send, None if tls is None else tls.encrypt)
         self.closed: str | None = None
+        self.has_rest = False  # more was read with what is being passed on, which has the stamp of the last of it
         self._first = b""  # the first bytes from the endpoint, which show whether it speaks TLS
         self._is_secured = False
         self._reading = False
@@ -196,14 +197,16 @@ class Connection:
             return 0
         if len(self._first) < 2 and self._is_mismatch(data):
             return 0
-        stamp = seen
+        stamp, self.has_rest = seen, True  # where the kernel gave no stamp: it came before it was seen
         if ancillary:
             _, kind, payload = ancillary[0]
             if kind == _SO_TIMESTAMPNS and len(payload) == 16:
                 seconds, nanoseconds = _unpack_timespec(payload)
                 stamp = self._clocks.received_perf_ns(seconds * 1_000_000_000 + nanoseconds, seen)
+                self.has_rest = size == READ_BYTES  # the kernel's stamp may be that of bytes behind these
         if self._tls is not None:
             data = self._decrypt(data)
+            self.has_rest = self.has_rest or self._tls.has_rest
         if data:
             self._callbacks.receive(stamp, seen, data)
         return size

@@ -126,6 +126,7 @@ class Tls:
         self._has_client_certificate = has_client_certificate
         self._received_data = False  # application data came, so the endpoint accepted the connection
         self.done = False
+        self.has_rest = False  # more came with what was fed last than decrypts to data: a record, or a part of one
 
     def step(self) -> bytes:
         """Continue the handshake and return the bytes to send, including an alert if it failed."""
@@ -140,6 +141,7 @@ class Tls:
     def feed(self, data: bytes) -> bytes:
         """Decrypt received bytes. Raises ssl.SSLError, which `sentence` explains."""
         self._incoming.write(data)
+        self.has_rest = True
         if not self.done:
             try:
                 self._object.do_handshake()
@@ -152,6 +154,7 @@ class Tls:
                 pieces.append(piece)
                 # Nothing more is there. The exception that says so costs as much as decrypting a frame of audio.
                 if not self._incoming.pending and not self._object.pending():
+                    self.has_rest = False
                     break
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass  # what was decrypted before it counts

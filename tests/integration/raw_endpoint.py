@@ -96,10 +96,7 @@ def upgraded(*frames: bytes, then: bytes = b"", after_bytes: int = 0, reset: boo
     the caller to go (`hold`), closes, or resets the connection."""
 
     def behave(peer: socket.socket, after_bytes: int = after_bytes) -> None:
-        key = _KEY.search(_head(peer))
-        accept = base64.b64encode(hashlib.sha1(key[1] + _GUID).digest()) if key else b""  # noqa: S324 - RFC 6455
-        head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        peer.sendall(head + b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n" + b"".join(frames))
+        peer.sendall(accepting(_head(peer)) + b"".join(frames))
         while after_bytes > 0 and (data := peer.recv(65536)):
             after_bytes -= len(data)
         peer.sendall(then)
@@ -110,6 +107,14 @@ def upgraded(*frames: bytes, then: bytes = b"", after_bytes: int = 0, reset: boo
             _drain(peer)
 
     return behave
+
+
+def accepting(request: bytes) -> bytes:
+    """The answer that accepts an upgrade."""
+    key = _KEY.search(request)
+    accept = base64.b64encode(hashlib.sha1(key[1] + _GUID).digest()) if key else b""  # noqa: S324 - RFC 6455
+    head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    return head + b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
 
 
 def text(payload: bytes) -> bytes:

@@ -103,7 +103,8 @@ class Transport(ABC):
     # How long at most what is being passed on had been waiting when it was stamped; None where only the engine's loop
     # can say so: it stamps what it sees.
     lag_bound_ns: int | None = None
-    # Whether more than what is being passed on has been read, so that its stamp may be that of what came later.
+    # Whether more than what is being passed on has been read, so that its stamp may be that of what came later: of a
+    # part of another message, a control frame, a record of TLS.
     has_rest: bool = False
     # How long after it was handed over a frame may leave this machine without being reported as late.
     hand_over_ns: int = 0

@@ -188,8 +188,8 @@ class ServiceConnection:
 
     @property
     def has_rest(self) -> bool:
-        """Whether a part of another message was read with what is being passed on."""
-        return self._framing.has_rest
+        """Whether more was read with what is being passed on than completes its last item."""
+        return self._framing.has_rest or (self.connection is not None and self.connection.has_rest)
 
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
         """Pass on what received data completes."""

@@ -93,7 +93,8 @@ class Framing(Protocol):
 
     @property
     def has_rest(self) -> bool:
-        """Whether a part of a message has been received whose other parts are still to come."""
+        """Whether more came with what was received last than completes its last item: a part of a message whose other
+        parts are still to come, or a frame that is no message. What came behind an item is stamped later than it."""
         ...
 
     def start(self) -> bytes:

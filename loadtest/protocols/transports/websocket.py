@@ -83,6 +83,7 @@ class WebSocketClient:
         self._needed = 2  # bytes needed in the buffer before it is parsed again
         self._to_library = 0  # bytes of the current frame still to be passed to the library
         self.has_output = False  # the library may have output; whole data frames do not go through it
+        self.has_rest = False  # more came with what was received last than completes its last item
         self._fragmented = False  # inside a fragmented message, which the library assembles
         self._parts: list[bytes] = []
         self._parts_are_text = False
@@ -96,11 +97,6 @@ class WebSocketClient:
     def is_open(self) -> bool:
         """Whether messages may be sent."""
         return self._state is ConnectionState.OPEN
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether a part of a message has been received whose other parts are still to come."""
-        return bool(self._buffer)
 
     def start(self) -> bytes:
         """Return the upgrade request. No extension is offered: compression costs more than a LAN or loopback saves."""
@@ -116,6 +112,7 @@ class WebSocketClient:
 
     def receive(self, data: bytes) -> list[Item]:
         """Return the items that `data` completes, in order. Data after the end is ignored."""
+        self.has_rest = False
         if self._state is _OPEN and not (self._buffer or self._to_library or self._fragmented):
             # By far the most common case: exactly one whole data frame of 126 bytes to 64 KiB.
             size = len(data)
@@ -202,19 +199,23 @@ class WebSocketClient:
 
     def _receive_frames(self, data: bytes, items: list[Item]) -> None:
         """Parse whole data frames from the stream; pass every other frame to the library."""
+        before = len(items)
         if self._to_library:
             part, data = data[: self._to_library], data[self._to_library :]
             self._to_library -= len(part)
             self._feed(part, items)
+            self.has_rest = len(items) == before
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:
+                self.has_rest = True
                 return
             data = bytes(self._buffer)
             self._buffer.clear()
         at, end = 0, len(data)
         while at < end and self._state is not ConnectionState.CLOSED:
-            head = _frame_head(data, at)
+            head, before = _frame_head(data, at), len(items)
+            self.has_rest = True
             if head is None:
                 self._needed = 2 if end - at < 2 else _head_bytes(data[at + 1])
                 self._buffer += data[at:]
@@ -235,6 +236,7 @@ class WebSocketClient:
                 part = data[at:stop]
                 self._to_library = stop - at - len(part)
                 self._feed(part, items)
+            self.has_rest = len(items) == before
             at = stop
 
     def _message(self, payload: bytes, is_text: bool, items: list[Item]) -> None:

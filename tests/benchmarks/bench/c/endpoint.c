@@ -43,6 +43,7 @@ typedef struct {
     unsigned char *late; /* what the socket did not take yet, and goes first */
     size_t late_size, late_room;
     int64_t number, turn, heard, playing_until;
+    int64_t stamp; /* of the records that were read last */
     /* The turn under way. */
     int64_t speech_start, speech_end, end_certain, sent_samples, first_chunk, first_audio, audio_certain, worst_lag;
     int64_t audio_within; /* the longest that it took to send a chunk up to the first audible one */
@@ -60,7 +61,7 @@ static Answer *answers;
 static SSL_CTX *tls;
 static int64_t answer_count, at_once, accepted, frames, begun, broken, waited, *records, record_count, record_room, offset;
 static int64_t (*usage)[2], usage_count, usage_room;
-static unsigned char *greeting, buffer[262144];
+static unsigned char *greeting, buffer[262144], records_read[262144];
 static size_t greeting_size;
 static Send *due;
 static size_t due_count, due_room;
@@ -247,6 +248,11 @@ static void speech_ended(Caller *caller, int64_t moment, int certain) {
         }
 }
 
+/* Whether more has been read than was decrypted: the stamp is that of the last of it. */
+static int has_more(const Caller *caller) {
+    return caller->ssl && (SSL_pending(caller->ssl) || BIO_ctrl_pending(SSL_get_rbio(caller->ssl)));
+}
+
 /* `certain`: nothing came behind it in the same read, whose stamp is its own then. */
 static void frame_came(Caller *caller, const unsigned char *frame, size_t size, int64_t stamp, int certain) {
     frames++;
@@ -314,7 +320,7 @@ static void take(Caller *caller, const unsigned char *data, size_t size, int64_t
             hang_up(caller);
             return;
         }
-        frame_came(caller, data + at, one, stamp, at + one == size);
+        frame_came(caller, data + at, one, stamp, at + one == size && !has_more(caller));
         at += one;
     }
     if (size - at > caller->part_room) caller->part = realloc(caller->part, caller->part_room = 2 * (size - at));
@@ -322,16 +328,22 @@ static void take(Caller *caller, const unsigned char *data, size_t size, int64_t
     caller->part_size = size - at;
 }
 
-/* Read once; 0 at the end, -1 with EAGAIN where nothing is there. Over TLS the stamp is the moment of the read. */
+/* Read once; 0 at the end, -1 with EAGAIN where nothing is there. TLS decrypts what the kernel stamped as it came: the
+   moment of decrypting it is later by as long as this process had to wait for the processor. */
 static ssize_t read_now(Caller *caller, void *into, size_t room, int64_t *stamp) {
     if (!caller->ssl) return read_stamped(caller->fd, into, room, offset, stamp);
-    ERR_clear_error();
-    int size = SSL_read(caller->ssl, into, room);
-    *stamp = now_ns();
-    if (size > 0) return size;
-    int why = SSL_get_error(caller->ssl, size);
-    errno = EAGAIN;
-    return why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? -1 : 0;
+    for (;;) {
+        ERR_clear_error();
+        int size = SSL_read(caller->ssl, into, room);
+        *stamp = caller->stamp;
+        if (size > 0) return size;
+        int why = SSL_get_error(caller->ssl, size);
+        errno = EAGAIN;
+        if (why != SSL_ERROR_WANT_READ) return why == SSL_ERROR_WANT_WRITE ? -1 : 0;
+        ssize_t came = read_stamped(caller->fd, records_read, sizeof records_read, offset, &caller->stamp);
+        if (came <= 0) return came;
+        BIO_write(SSL_get_rbio(caller->ssl), records_read, came);
+    }
 }
 
 /* Once, or over TLS as often as records are there: the socket is silent about what is decrypted already. */
@@ -378,7 +390,7 @@ static void welcome(int listener) {
         caller->fd = fd;
         if (tls) {
             caller->ssl = SSL_new(tls);
-            SSL_set_fd(caller->ssl, fd);
+            SSL_set_bio(caller->ssl, BIO_new(BIO_s_mem()), BIO_new_socket(fd, BIO_NOCLOSE));
             SSL_set_accept_state(caller->ssl);
         }
         struct epoll_event want = {EPOLLIN, {.fd = fd}};

@@ -49,6 +49,7 @@ def test_what_rtp_says_is_noted() -> None:
         ({"stamped": True}, ["one"], False),
         ({"stamped": True}, ["one", "two"], True),
         ({"stamped": True, "has_rest": True}, ["one"], True),  # a part of a later one came with it
+        ({"stamped": True, "has_rest": True}, [], False),  # nothing was heard with it
         ({"stamped": True}, [HttpData("r", b"data: any number of events")], True),
         ({}, ["one", "two"], False),  # judged by the bound
     ],

@@ -32,7 +32,7 @@ class Socket:
     def __init__(self, room: Callable[[], int], *, secured: bool) -> None:
         self.on_wire, self.room = bytearray(), room
         self.outbox = Outbox(self._take, (lambda data: data.translate(SECRET)) if secured else None)
-        self.closed, self.stamped, self.stamp_kind = None, False, "user"
+        self.closed, self.stamped, self.stamp_kind, self.has_rest = None, False, "user", False
 
     def _take(self, data: bytes | memoryview) -> int:
         size = min(self.room(), len(data))

@@ -36,7 +36,7 @@ class Wire:
         self.arrives: Callable[[], object] = lambda: None
         self.outbox = SimpleNamespace(waiting_bytes=0, queued_bytes=0, drained_bytes=0)
         self.closed = None
-        self.stamped = False
+        self.stamped, self.has_rest = False, False
         self.stamp_kind = "kernel"
 
     def begin(self) -> None:

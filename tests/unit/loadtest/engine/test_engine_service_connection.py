@@ -24,7 +24,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.outbox = Outbox(len)
-        self.stamped = True
+        self.stamped, self.has_rest = True, False
 
     def send(self, data: bytes) -> bool:
         self.sent.append(data)
