@@ -42,7 +42,7 @@ PING = b"\x89\x00"
 
 
 class Endpoint:
-    """The endpoint's side of one connection, which sends when it is told to and knows when that left."""
+    """The endpoint's side of one connection, which sends on command and knows when that left."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None, clocks: Clocks) -> None:
         self.sock, self._clocks = sock, clocks
