@@ -16,6 +16,7 @@ from tests.unit.loadtest.protocols.contract.line import SCRIPTS
 ROOT = Path(__file__).parents[3]
 DELAY_MS = 150
 TURNS = 7
+FRAME_NS = 20_000_000
 
 
 def served() -> list[str]:
@@ -58,5 +59,7 @@ def test_a_known_delay_is_measured_within_2_ms(name: str, tmp_path: Path) -> Non
         ended_ns = turn.speech_end_perf_ns + end * 1_000_000_000 // clip.rendered.rate_hz
         answer_ns = turn.asr_final_perf_ns if name == "vllm-realtime" else turn.first_audio_perf_ns
         found.append({"end of turn": stamp["read_ns"], "answer": answer_ns})
-        known.append({"end of turn": (ended_ns, ended_ns), "answer": stamp["sent_ns"]})
+        # Two Python programs pass the end of a turn on after its last frame: a slow machine takes some milliseconds, a
+        # wait for the next frame or for TCP takes more than a frame.
+        known.append({"end of turn": (ended_ns, ended_ns + FRAME_NS), "answer": stamp["sent_ns"]})
     assert_measured(found, known)
