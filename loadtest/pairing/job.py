@@ -35,8 +35,7 @@ from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import start_sidecar
 from loadtest.scenario.document import write_settings
 from loadtest.swarm.worker import new_run_id
-from telemetry.comparison.missing import more_missing, owes_value
-from telemetry.model.formatting import count
+from telemetry.comparison.missing import could_turn, more_missing, owes_value
 from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
 from telemetry.model.semconv import UNANSWERED
 
@@ -116,26 +115,20 @@ class PairedRun:
 
     def decision(self, variant: int) -> Decision:
         """The decision on one variant."""
-        found = self.headline(variant)
-        if found is None or self.turned_by(variant) is not None:
-            return "undecided"
-        return found.decision(self.request.smallest_ms * 1e6)
+        return self.judged(self.headline(variant), variant)[0]
 
-    def turned_by(self, variant: int) -> str | None:
-        """Return as half a sentence that turns without a value could turn the decision; None where they could not."""
-        metric, smallest = self.request.metric, self.request.smallest_ms * 1e6
-        found = self.headline(variant)
-        decided = "undecided" if found is None else found.decision(smallest)
+    def judged(self, headline: PairedDifference | None, variant: int) -> tuple[Decision, str | None]:
+        """Return the decision that a variant's headline gives. Where turns without a value could turn it, it is
+        undecided, and half a sentence says so."""
+        smallest = self.request.smallest_ms * 1e6
+        decided = "undecided" if headline is None else headline.decision(smallest)
         sides = {"faster": (1,), "slower": (0,), "undecided": ()}.get(decided, (0, 1))
-        for side in sides if owes_value(metric) else ():
+        for side in sides if owes_value(self.request.metric) else ():
             rows, missing = self._with_missing(variant, side)
             if missing and difference(paired(rows), self.request.quantile).decision(smallest) != decided:
                 of, other = (self.variants[place].name for place in ((0, variant) if side == 0 else (variant, 0)))
-                return (
-                    f"{count(missing, 'turn')} of {of} more than of {other} {'has' if missing == 1 else 'have'} "
-                    "no value, and as waits longer than any they could turn it"
-                )
-        return None
+                return "undecided", could_turn(missing, of, other)
+        return decided, None
 
     def _with_missing(self, variant: int, side: int) -> tuple[list[tuple[str, Measured, Measured]], int]:
         """The rows of a difference with the turns without a value that a side (0 the control, 1 the variant) has more

@@ -30,16 +30,16 @@ def paired_view(found: PairedRun) -> Group:
 def verdict_sentence(found: PairedRun, place: int) -> str:
     """Return what is decided about one variant, and by how much."""
     name, control = found.variants[place].name, found.variants[0].name
-    request, decision = found.request, found.decision(place)
+    request, headline = found.request, found.headline(place)
+    decision, turned = found.judged(headline, place)
     stage = f"{METRICS[request.metric].phrase} p{100 * request.quantile:g}"
-    headline = found.headline(place)
     if headline is None or headline.value is None:
         why = "no turn of both has it" if headline is None else f"too few: {headline.too_few}"
         return f"{name} against {control}: {stage} is undecided ({why})."
     value, lower, upper = map(formatting.signed_milliseconds, (headline.value, headline.lower, headline.upper))
     interval = f"{value} ({lower} to {upper})"
     figures = f"{interval} over {count(headline.pairs, 'pair')}"
-    if (turned := found.turned_by(place)) is not None:
+    if turned is not None:
         return f"{name} against {control}: {stage} is undecided at {figures}: {turned}."
     if decision == "undecided":
         return f"{name} against {control}: {stage} is undecided at {figures}; say more with --pairs."

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from telemetry.model.formatting import count
 from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
 
 Mask = NDArray[np.bool_]
@@ -27,3 +28,12 @@ def more_missing(lacking: Mask, of_other: Mask, turns: tuple[int, int], groups: 
     places = np.flatnonzero(lacking)
     places = places[np.argsort(groups[places], kind="stable")]
     return places[np.arange(missing) * places.size // max(1, missing)]
+
+
+def could_turn(missing: int, of: str, other: str) -> str:
+    """Say in half a sentence why a claim is undecided that the missing turns of one side could turn."""
+    has = "has" if missing == 1 else "have"
+    return (
+        f"{count(missing, 'turn')} of {of} more than of {other} {has} no value, and as waits longer than any they "
+        "could turn it"
+    )

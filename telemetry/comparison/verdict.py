@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from telemetry.comparison.differences import FigureDifference, Pairing, difference, marked, pairing
 from telemetry.comparison.figures import ComparedFigure, figures_for, quantile_figure
-from telemetry.comparison.missing import more_missing, owes_value
+from telemetry.comparison.missing import could_turn, more_missing, owes_value
 from telemetry.comparison.runs import AskedDifference, ComparedRun, asked_differences, why_no_pairs
-from telemetry.model.formatting import count as counted_text
 from telemetry.model.formatting import declared_figure, percent
 from telemetry.model.intervals import wilson_interval
 from telemetry.model.metrics import HEADLINE
@@ -172,19 +171,18 @@ def _turned_by_missing(
     state: ComparisonState, baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, paired: Pairing
 ) -> str | None:
     """Return as half a sentence that turns without a value could turn a claim; None where they could not."""
+    if state == "undecided":
+        return None
     of, other = (candidate, baseline) if state == "within" else (baseline, candidate)
     lacking, missing = _with_missing(of.turns, other.turns, margin.figure)
-    if state == "undecided" or not missing:
+    if not missing:
         return None
     filled = replace(of, turns=lacking)
     runs = (baseline, filled) if state == "within" else (filled, candidate)
     found = difference(margin.figure, runs[0].turns, runs[1].turns, paired)
     if _verdict(*runs, margin, found)[0] == state:
         return None
-    return (
-        f"{counted_text(missing, 'turn')} of {of.label} more than of {other.label} {'has' if missing == 1 else 'have'} "
-        "no value, and as waits longer than any they could turn it"
-    )
+    return could_turn(missing, of.label, other.label)
 
 
 def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -> tuple[CohortTurns, int]:
