@@ -81,9 +81,9 @@ def step_status(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
 
     An objective that this wire cannot show is left out, and so is one that counts calls while there are too few of
     them: a step lasts as long as its turns need. One with too few turns leaves the step "too few", and one that open
-    turns could turn "undecided" (the generator's own: "generator-limited"), unless another is missed: a miss does not
-    change whatever else is undecided. A miss is sure when the whole interval of one objective lies below its target; a
-    pass when each interval lies above its target, or not one turn was bad.
+    turns could turn "undecided" (the generator's own: "generator-limited"), unless another is missed: a miss is one,
+    whatever else is undecided. A miss is sure when the whole interval of one objective lies below its target; a pass
+    when each interval lies above its target, or not one turn was bad.
     """
     shown = [verdict for verdict in verdicts if not _is_left_out(verdict)]
     undecided = [verdict for verdict in shown if verdict.met is None]

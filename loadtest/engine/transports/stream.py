@@ -143,11 +143,10 @@ class StreamTransport(Transport):
 
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
         """Decode received data, pass its items on, and send the framing's own answers."""
-        connection = self.connection
         if self._hung_up or self._callbacks is None:
             return
         items = self._framing.receive(data)
-        self.has_rest = self._framing.has_rest or (connection is not None and connection.has_rest)
+        self.has_rest = self._framing.has_rest or (self.connection is not None and self.connection.has_rest)
         self._callbacks.receive(stamp_perf_ns, seen_perf_ns, items)
         if self._framing.has_output and not self._hung_up:
             self._transmit(self._framing.take_output())

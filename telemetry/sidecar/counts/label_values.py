@@ -40,7 +40,7 @@ class _Lately(Generic[_Key]):
     def __init__(self, limit: int, forget: Callable[[_Key], None]) -> None:
         self._limit = limit
         self._forget = forget
-        self._seen_s: dict[_Key, float] = {}  # the one seen last is last
+        self._seen_s: dict[_Key, float] = {}  # the one seen last is at the end
 
     def has_place(self, key: _Key, now_s: float) -> bool:
         """Note a key; whether it is among those that are distinguished."""

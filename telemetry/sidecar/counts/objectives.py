@@ -54,7 +54,7 @@ class ObjectiveTurns:
         self._counts: dict[_Place, _Judged] = {(source, _UNKNOWN, _UNKNOWN): Counter() for source in _SOURCES}
 
     def count(self, turn: Turn, now_s: float) -> None:
-        """Count a turn, unless it is of a ramp, which only tells what its run shows; `now_s` is on a monotonic
+        """Count a turn, unless it is of a ramp, whose turns only show what their run has; `now_s` is on a monotonic
         clock."""
         if not self._objectives:
             return

@@ -222,7 +222,7 @@ def test_a_step_is_judged_by_the_worst_and_the_best_case(
     assert step_status([found])[0] == expected
     few = judged(9, 0, {})
     assert undecided_reason([few, found]) == (found if expected == "generator-limited" else few).reason
-    # A miss does not change, whatever else is undecided.
+    # A miss is one, whatever else is undecided.
     assert step_status([found, judged(0, 40, {})])[0] == "missed"
     shown = dataclasses.replace(verdict(60, 100), counts="calls")
     assert step_status([verdict(100, 100), shown]) == ("missed", True)
