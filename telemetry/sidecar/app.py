@@ -113,7 +113,7 @@ def _with_flags() -> Any:
         *map(_parameter, SETTINGS),
     ]
     _sidecar.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    _sidecar.__annotations__ = {each.name: each.annotation for each in parameters}
+    _sidecar.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return _sidecar
 
 

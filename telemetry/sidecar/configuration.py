@@ -150,7 +150,7 @@ def _take_variable(configuration: Configuration, name: str, text: str) -> None:
     elif name not in SIDECAR_CLIENT_VARIABLES and not _SERVICE_LINK.fullmatch(
         name.removeprefix(SIDECAR_VARIABLE_PREFIX)
     ):
-        known = [each.variable for each in (*SETTINGS, CONFIG)]
+        known = [setting.variable for setting in (*SETTINGS, CONFIG)]
         configuration.faults.append(f"{name} in the environment is not a known variable{nearest(name, known)}")
 
 
@@ -264,9 +264,9 @@ def _attempt(make: Callable[[], _Made], faults: list[str]) -> _Made | None:
 
 def _tables(configuration: Configuration, name: str) -> list[dict[str, Any]]:
     """The tables `[[name]]` of the file. Raises ConfigError for anything else under that name."""
-    found = configuration.tables.get(name, [])
-    if isinstance(found, list):
-        entries = cast("list[Any]", found)
+    tables = configuration.tables.get(name, [])
+    if isinstance(tables, list):
+        entries = cast("list[Any]", tables)
         if all(isinstance(entry, dict) for entry in entries):
             return [_from_folder(entry, (configuration.file or Path()).parent) for entry in entries]
     raise ConfigError(str(configuration.file), [f"{name}: tables are expected; write [[{name}]] before each"])

@@ -228,7 +228,7 @@ class Ingest:
             next_s = began_s + _COMMIT_EVERY_S
             outcomes, is_stored = self._outcomes(group)
             with self.counting:
-                took_s = max(self._clock_s() - began_s, sum(each.took_s for each in group))
+                took_s = max(self._clock_s() - began_s, sum(waiting.took_s for waiting in group))
                 assert self._loop is not None  # noqa: S101 - the threads are started in it
                 self._loop.call_soon_threadsafe(self._answer, group, outcomes, took_s)
                 if is_stored:
@@ -236,10 +236,10 @@ class Ingest:
             del self._began_s["commit"]
 
     def _outcomes(self, group: Sequence[_Waiting]) -> tuple[Sequence[Outcome], bool]:
-        fault = next((each.decoded for each in group if isinstance(each.decoded, Exception)), None)
+        fault = next((waiting.decoded for waiting in group if isinstance(waiting.decoded, Exception)), None)
         if fault is None:
             try:
-                return self._stages.commit([each.decoded for each in group]), True
+                return self._stages.commit([waiting.decoded for waiting in group]), True
             except Exception as error:  # noqa: BLE001 - whatever it is, the next group may be stored
                 _log.exception("a group of requests could not be stored")
                 fault = error
@@ -269,7 +269,7 @@ class Ingest:
         return group, True
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome], took_s: float) -> None:
-        self._backlog.stored(sum(each.request.cost_bytes for each in group), took_s)
+        self._backlog.stored(sum(waiting.request.cost_bytes for waiting in group), took_s)
         for waiting, outcome in zip(group, outcomes, strict=True):
             if waiting.answer.done():
                 continue

@@ -60,15 +60,15 @@ class LineFormatter(logging.Formatter):
 def _described(raised: Any) -> dict[str, Any]:
     kind, error, at = raised
     frames = traceback.extract_tb(at)[-_FRAMES_MAX:]
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "type": kind.__name__,
-        "at": [f"{os.path.basename(each.filename)}:{each.lineno} {each.name}" for each in frames],  # noqa: PTH119
+        "at": [f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames],  # noqa: PTH119
     }
     if isinstance(error, TelemetryError):
-        found["message"] = one_line(str(error), MESSAGE_CHARS_MAX)
+        description["message"] = one_line(str(error), MESSAGE_CHARS_MAX)
     elif isinstance(error, OSError) and error.strerror:
-        found["message"] = error.strerror
-    return found
+        description["message"] = error.strerror
+    return description
 
 
 def _in_words(exception: Mapping[str, Any]) -> str:

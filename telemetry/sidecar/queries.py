@@ -143,10 +143,10 @@ def reply_to(reader: StoreReader, asked: Asked) -> Replied:
     name = asked.name or "questions"
     try:
         if asked.name is None:
-            found: object = reader.together(*asked_together(asked.parameters))
+            result: object = reader.together(*asked_together(asked.parameters))
         else:
-            found = answer(reader, asked.name, asked.parameters)
-        body = (msgspec.msgpack.encode if asked.is_msgpack else msgspec.json.encode)(found)
+            result = answer(reader, asked.name, asked.parameters)
+        body = (msgspec.msgpack.encode if asked.is_msgpack else msgspec.json.encode)(result)
         if len(body) > ANSWER_BYTES_MAX:
             return refusal(400, f"{name}: the answer is longer than {ANSWER_BYTES_MAX >> 20} MiB; ask for less at once")
         return Replied(200, body, asked.is_msgpack)

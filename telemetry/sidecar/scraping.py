@@ -183,14 +183,14 @@ def _number(point: NumberDataPoint, sample: Sample, unix_ns: int) -> None:
 
 def _began(families: Iterable[Family]) -> dict[str, dict[_Labels, int]]:
     """Return when the series of each family began to count: the page has a family of its own for it."""
-    found: dict[str, dict[_Labels, int]] = {}
+    began: dict[str, dict[_Labels, int]] = {}
     for family in families:
         counted = family.name.removesuffix("_created")
         if counted != family.name and counted in UNITS:
-            found[counted] = {
+            began[counted] = {
                 _labels(sample): round(sample.value * 1e9) for sample in family.samples if 0 < sample.value < 1e10
             }
-    return found
+    return began
 
 
 def _labels(sample: Sample) -> _Labels:
@@ -198,13 +198,13 @@ def _labels(sample: Sample) -> _Labels:
 
 
 def _attributes(labels: _Labels) -> list[KeyValue]:
-    found: list[KeyValue] = []
+    attributes: list[KeyValue] = []
     for label, text in labels:
         if label == "model_name":
-            found.append(KeyValue(key=GEN_AI_REQUEST_MODEL, value=AnyValue(string_value=one_line(text))))
+            attributes.append(KeyValue(key=GEN_AI_REQUEST_MODEL, value=AnyValue(string_value=one_line(text))))
         elif text.isascii() and text.isdigit() and len(text) < 10:
-            found.append(KeyValue(key=SCRAPE_ENGINE, value=AnyValue(int_value=int(text))))
-    return found
+            attributes.append(KeyValue(key=SCRAPE_ENGINE, value=AnyValue(int_value=int(text))))
+    return attributes
 
 
 def _whole(value: float) -> int:
@@ -234,17 +234,17 @@ class ScrapeTarget:
 def targets_from(tables: Sequence[Mapping[str, Any]], where: str) -> list[ScrapeTarget]:
     """Read the `[[scrape]]` tables of a configuration. Raises ConfigError with every fault of all of them."""
     faults: list[str] = []
-    found: list[ScrapeTarget] = []
+    targets: list[ScrapeTarget] = []
     for number, table in enumerate(tables, 1):
         label = f"[[scrape]] {number}"
         target, own = _target(table)
-        if any(target.name == other.name for other in found):
+        if any(target.name == other.name for other in targets):
             own.append(f"name: {target.name!r} is another target's name: each needs its own")
         faults += [f"{label}: {fault}" for fault in own]
-        found.append(target)
+        targets.append(target)
     if faults:
         raise ConfigError(where, faults)
-    return found
+    return targets
 
 
 def _target(table: Mapping[str, Any]) -> tuple[ScrapeTarget, list[str]]:

@@ -37,13 +37,13 @@ def secret_content(path: Path, bytes_max: int) -> bytes:
     return content
 
 
-def _check(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise SecretFileError(f"{path} is not a file; give one")
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         raise SecretFileError(f"{path} belongs to another user; make it your own: chown {os.geteuid()} {path}")
-    if found.st_mode & _FORBIDDEN_BITS:
-        mode = stat.S_IMODE(found.st_mode)
+    if status.st_mode & _FORBIDDEN_BITS:
+        mode = stat.S_IMODE(status.st_mode)
         raise SecretFileError(f"{path} is open to other users (mode {mode:04o}); close it: chmod 600 {path}")
 
 

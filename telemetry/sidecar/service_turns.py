@@ -79,9 +79,9 @@ class ServiceTurns:
     def take(self, spans: ArrowTable) -> None:
         """Take spans that were stored just now."""
         try:
-            if (found := _foreign_spans(spans)) is not None:
-                for first in range(0, found.num_rows, _ROWS_AT_ONCE):
-                    rows = [span_from_row(row) for row in found.slice(first, _ROWS_AT_ONCE).to_pylist()]
+            if (foreign := _foreign_spans(spans)) is not None:
+                for first in range(0, foreign.num_rows, _ROWS_AT_ONCE):
+                    rows = [span_from_row(row) for row in foreign.slice(first, _ROWS_AT_ONCE).to_pylist()]
                     with self._taking:
                         self._arrived += rows
         except Exception as error:  # noqa: BLE001 - the spans are stored, whatever becomes of them
@@ -168,8 +168,8 @@ class ServiceTurns:
                 params=[list(trace_ids), semconv.SCOPE, UPDATED_WITHIN_NS],
             ).to_arrow_table()
             turns = _stored_turns(cursor, trace_ids)
-        found = _foreign_spans(rows)
-        spans = [] if found is None else [span_from_row(row) for row in found.to_pylist()]
+        foreign = _foreign_spans(rows)
+        spans = [] if foreign is None else [span_from_row(row) for row in foreign.to_pylist()]
         self._assembly.take_up(spans, turns, self._unix_ns())
 
     def _count(self, changes: Sequence[TurnChange], replaced: Sequence[Turn]) -> None:
@@ -177,10 +177,12 @@ class ServiceTurns:
         assembly, state = self._assembly, self._state
         ids = {(turn.trace_id, turn.span_id) for turn in replaced}
         durable = [
-            (each, turn) for each in changes if (turn := each.turn) is not None and (turn.trace_id, turn.span_id) in ids
+            (change, turn)
+            for change in changes
+            if (turn := change.turn) is not None and (turn.trace_id, turn.span_id) in ids
         ]
-        first = [turn for each, turn in durable if each.is_first]
-        revised = [turn for each, turn in durable if each.is_revised]
+        first = [turn for change, turn in durable if change.is_first]
+        revised = [turn for change, turn in durable if change.is_revised]
         with state.lock:
             state.framework_spans_given_up = assembly.given_up
             state.framework_spans_left_over = assembly.left_over
@@ -209,12 +211,12 @@ def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:
 
 def _stored_turns(cursor: duckdb.DuckDBPyConnection, trace_ids: Sequence[str]) -> list[Turn]:
     """The turns that services reported of some traces, as far as this version can read them."""
-    found = cursor.sql(
+    stored = cursor.sql(
         "SELECT * FROM turns WHERE trace_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'service'",
         params=[list(trace_ids)],
     ).to_arrow_table()
     turns: list[Turn] = []
-    for row in found.to_pylist():
+    for row in stored.to_pylist():
         try:
             turns.append(turn_from_row(row))
         except msgspec.ValidationError as error:

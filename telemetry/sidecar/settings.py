@@ -198,10 +198,10 @@ class SidecarSetting:
         if self.kind in ("integer", "number"):
             kind = Annotated[kind, Field(ge=self.low, le=self.high, allow_inf_nan=False)]
         try:
-            found = TypeAdapter(kind).validate_python(value, strict=not is_text)
+            checked = TypeAdapter(kind).validate_python(value, strict=not is_text)
         except ValidationError:
             return None
-        return None if isinstance(found, str) and "\0" in found else found
+        return None if isinstance(checked, str) and "\0" in checked else checked
 
     @property
     def expected(self) -> str:
@@ -220,7 +220,9 @@ class SidecarSetting:
 
 def _of_field(key: str, field: FieldInfo) -> SidecarSetting:
     marks = cast("dict[str, Any]", field.json_schema_extra)
-    parts: list[Any] = [each for each in get_args(field.annotation) or (field.annotation,) if each is not NoneType]
+    parts: list[Any] = [
+        argument for argument in get_args(field.annotation) or (field.annotation,) if argument is not NoneType
+    ]
     is_choice = get_origin(field.annotation) is Literal
     return SidecarSetting(
         key,
@@ -228,8 +230,8 @@ def _of_field(key: str, field: FieldInfo) -> SidecarSetting:
         marks["group"],
         "text" if is_choice else _KINDS[parts[0]],
         field.default,
-        next((each.ge for each in field.metadata if hasattr(each, "ge")), None),
-        next((each.le for each in field.metadata if hasattr(each, "le")), None),
+        next((limit.ge for limit in field.metadata if hasattr(limit, "ge")), None),
+        next((limit.le for limit in field.metadata if hasattr(limit, "le")), None),
         tuple(parts) if is_choice else (),
         marks.get("in_file", True),
         marks.get("secret", False),

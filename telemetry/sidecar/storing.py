@@ -135,9 +135,9 @@ class GroupStages:
         """Store requests in one transaction; what became of each. Those that cannot be stored now are to be sent again,
         and one that cannot be stored for what it holds keeps no other from being stored."""
         appended: AppendedTables | None = None
-        outcomes = [each.outcome for each in decoded]
+        outcomes = [request.outcome for request in decoded]
         try:
-            tables = tables_of([each.content for each in decoded])
+            tables = tables_of([request.content for request in decoded])
             if tables.spans.num_rows or tables.points.num_rows:
                 appended = self._writer.append_tables(turns_table(tables.turns), tables.spans, tables.points)
         except Exception as error:  # noqa: BLE001 - what one request holds keeps no other from being stored
@@ -150,7 +150,9 @@ class GroupStages:
             _log.exception("a request could not be stored")
             return [OtlpDecodeError(f"the request could not be stored ({type(error).__name__}: {error})")]
         self._to_count.append((tables, appended))
-        self._to_forward += [each.as_received for each in decoded if each.content.received > each.content.rejected]
+        self._to_forward += [
+            request.as_received for request in decoded if request.content.received > request.content.rejected
+        ]
         return outcomes
 
     def count(self) -> None:

@@ -77,9 +77,9 @@ def first_partial_unix_ns(events: object) -> int | None:
     held = json_value(events)
     partials: Iterable[Any] = held if isinstance(held, list) else ()
     moments = [
-        each["received_at"]
-        for each in partials
-        if isinstance(each, Mapping) and each.get("type") == "interim_transcript" and _is_moment(each)
+        event["received_at"]
+        for event in partials
+        if isinstance(event, Mapping) and event.get("type") == "interim_transcript" and _is_moment(event)
     ]
     return round(min(moments) * 1e9) if moments else None
 

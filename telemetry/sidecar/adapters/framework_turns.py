@@ -185,7 +185,7 @@ class _TurnReading:
     @cached_property
     def _faults(self) -> dict[str, Contradiction]:
         """The metrics whose values cannot be, with the causes."""
-        found: dict[str, Contradiction] = {
+        faults: dict[str, Contradiction] = {
             column: stage.fault for column, stage in self._chosen.items() if stage.fault is not None
         }
         token = self._token
@@ -199,12 +199,12 @@ class _TurnReading:
         for column, stage in stages.items():
             fault = None if stage is None else stage.fault
             if fault is not None:
-                found = {**dict.fromkeys(_OF_STAGES[column], fault), **found}
+                faults = {**dict.fromkeys(_OF_STAGES[column], fault), **faults}
         # Without a common clock the first token is no distance from the end of the speech.
         for part in self._parts.of("asr"):
             if (skewed := self._parts.outside(part)) is not None and self._token is not None:
-                found.setdefault("llm_first_token_latency", skewed)
-        return found
+                faults.setdefault("llm_first_token_latency", skewed)
+        return faults
 
     @cached_property
     def _reported(self) -> list[_Stated]:
@@ -281,30 +281,30 @@ class _TurnReading:
 
     def _from_speech_end(self) -> dict[Column, _Stated]:
         """The latencies that count from the end of the caller's speech: of several recognitions the last."""
-        found: dict[Column, _Stated] = {}
+        latencies: dict[Column, _Stated] = {}
         for column in _FROM_SPEECH_END:
             stated = self._parts.latencies(column)
             if column == "voice_to_voice" and self._framework.repeats_latency:
-                stated = [each for each in stated if each[2] != self._parts.latency_before_ns]
+                stated = [claim for claim in stated if claim[2] != self._parts.latency_before_ns]
             claims: list[_Stated] = []
             for part, read, ns in stated:
                 may_be_negative = column not in _WAITS
                 fault = contradictions.of_latency(ns, self._parts.lasted_ns(part), may_be_negative=may_be_negative)
                 claims.append(_Stated(part, read.attributes[0], ns or 0, fault))
             if claims and claims[0].part.role.role == "asr":
-                found[column] = claims[-1]
+                latencies[column] = claims[-1]
             elif claims:
                 # Two spans of one turn state the same: where one of them cannot be, neither is believed.
-                found[column] = next((claim for claim in claims if claim.fault is not None), claims[0])
-        return found
+                latencies[column] = next((claim for claim in claims if claim.fault is not None), claims[0])
+        return latencies
 
     def _stages(self, column: Column) -> list[_Stated]:
         """Return what the spans of a stage state of it."""
-        found: list[_Stated] = []
+        stages: list[_Stated] = []
         for part, read, ns in self._parts.latencies(column):
             fault = self._parts.outside(part) or contradictions.of_latency(ns, self._parts.lasted_ns(part))
-            found.append(_Stated(part, read.attributes[0], ns or 0, fault))
-        return found
+            stages.append(_Stated(part, read.attributes[0], ns or 0, fault))
+        return stages
 
     def _bounds(self) -> dict[str, SpanBounds]:
         """The span of each timestamp that one states."""
@@ -323,17 +323,17 @@ class _TurnReading:
             "turn",
             "user_turn",
         }
-        found: dict[str, int] = {}
+        moments: dict[str, int] = {}
         for name, places in self._framework.moments.items():
-            for each in places:
-                role, _, end = each.partition(".")
+            for boundary in places:
+                role, _, end = boundary.partition(".")
                 parts = self._parts.of(role)  # pyright: ignore[reportArgumentType] - checked
                 spans = [part.span for part in parts if self._parts.outside(part) is None]
                 if role in can_state and end == "end":
                     spans = [span for span in spans if span.span_id in stating]
                 if spans:
-                    found.setdefault(name, spans[0].start_unix_ns if end == "start" else spans[-1].end_unix_ns)
-        return found
+                    moments.setdefault(name, spans[0].start_unix_ns if end == "start" else spans[-1].end_unix_ns)
+        return moments
 
     def _heard_unix_ns(self) -> int | None:
         """Return when the reply was first heard, by the spans of speech alone."""
@@ -344,7 +344,7 @@ class _TurnReading:
         for part in self._parts.of("fallback"):
             if part in failed([part]):
                 continue
-            tried = [each for each in self._parts.of("attempt") if _within(each, part)]
+            tried = [attempt for attempt in self._parts.of("attempt") if _within(attempt, part)]
             wrong = failed(tried)
             if tried and tried[0] in wrong and len(wrong) < len(tried):
                 return "model"
@@ -353,7 +353,7 @@ class _TurnReading:
 
     def _model(self) -> str | None:
         """The model that answered: the first that did not fail, from the generation on that was spoken."""
-        named = [(part, found) for part, _, value in self._parts.values("model") if (found := values.name(value))]
+        named = [(part, name) for part, _, value in self._parts.values("model") if (name := values.name(value))]
         since_ns = self._token.part.span.start_unix_ns if self._token is not None else 0
         answering = [
             name for part, name in named if part.span.start_unix_ns >= since_ns and part.span.status_code != "Error"

@@ -32,11 +32,11 @@ _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.str
 
 def own_turn(parts: SpansOfTurn) -> Turn:
     """The turn; what has a value that its field cannot hold is left out, as if it were unknown."""
-    found = _moments(parts)
-    if "tts_first_chunk" in found:
-        found.setdefault("first_audio", found["tts_first_chunk"])
-    moments: dict[str, Any] = {f"{name}_perf_ns": moment.unix_ns for name, moment in found.items()}
-    spoke = not _OF_AUDIO.isdisjoint(found) or len(failed(parts.of("tts"))) < len(parts.of("tts"))
+    moments = _moments(parts)
+    if "tts_first_chunk" in moments:
+        moments.setdefault("first_audio", moments["tts_first_chunk"])
+    timestamps: dict[str, Any] = {f"{name}_perf_ns": moment.unix_ns for name, moment in moments.items()}
+    spoke = not _OF_AUDIO.isdisjoint(moments) or len(failed(parts.of("tts"))) < len(parts.of("tts"))
     outcome: Outcome = "ok" if spoke else "no_reply"
     if outcome != "ok" and failed([*parts.own]):
         outcome = "error"
@@ -47,7 +47,7 @@ def own_turn(parts: SpansOfTurn) -> Turn:
         "turn_index": parts.turn_index,
         "outcome": outcome,
         "cohort": parts.variant(),
-        **moments,
+        **timestamps,
         **_stated(parts),
         "user_id": parts.user_id(),
         "source": "service",
@@ -60,7 +60,7 @@ def own_turn(parts: SpansOfTurn) -> Turn:
     if known["failure_kind"] is None:
         known["failure_code"] = None
     turn = msgspec.convert(known, Turn)
-    bounds = {name: SpanBounds(moment.span.start_unix_ns, moment.span.end_unix_ns) for name, moment in found.items()}
+    bounds = {name: SpanBounds(moment.span.start_unix_ns, moment.span.end_unix_ns) for name, moment in moments.items()}
     evidence = SpanEvidence(min(parts.start_unix_ns, parts.end_unix_ns), bounds)
     turn = contradictions.without_contradictions(turn, contradictions.of_timestamps(turn, evidence))
     return with_plain_texts(contradictions.begun_with_its_moments(turn, parts.start_unix_ns))
@@ -75,33 +75,33 @@ class _Moment(NamedTuple):
 
 def _moments(parts: SpansOfTurn) -> dict[str, _Moment]:
     """The moments of a turn, by the names of its timestamps."""
-    found: dict[str, _Moment] = {}
+    moments: dict[str, _Moment] = {}
     for event in service_span_table().event:
         stamps = [
-            _Moment(each.unix_ns, part.span)
+            _Moment(span_event.unix_ns, part.span)
             for part in (*parts.own, *parts.below, *parts.siblings)
-            for each in part.span.events
-            if each.name == event.name and each.unix_ns > 0  # 0 is no moment
+            for span_event in part.span.events
+            if span_event.name == event.name and span_event.unix_ns > 0  # 0 is no moment
         ]
         if stamps:
             chosen = min if event.which == "first" else max
             name = event.field.removesuffix("_perf_ns")
-            found.setdefault(name, chosen(stamps, key=lambda moment: moment.unix_ns))
-    return found
+            moments.setdefault(name, chosen(stamps, key=lambda moment: moment.unix_ns))
+    return moments
 
 
 def _stated(parts: SpansOfTurn) -> dict[str, Any]:
     """The fields that attributes state, the turn's own span first; for one field the table's first name counts."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for attribute in service_span_table().attribute:
         for part in (*parts.own, *parts.below, *parts.siblings):
             value = part.span.attributes.get(attribute.name)
-            if value is None or value == "" or attribute.field in found:
+            if value is None or value == "" or attribute.field in fields:
                 continue
             try:
                 stated = msgspec.convert(value, _TYPES[attribute.field])
             except msgspec.ValidationError:
                 continue
             if attribute.field != "outcome" or stated not in _NOT_OF_A_SERVICE:
-                found[attribute.field] = stated
-    return found
+                fields[attribute.field] = stated
+    return fields

@@ -126,22 +126,22 @@ class SpansOfTurn:
 
     def of(self, role: Role) -> list[Part]:
         """The spans of one kind, of the turn's own framework where it has any."""
-        found = [part for part in self._within if part.role.role == role]
-        own = [part for part in found if part.role.family == self.first.role.family]
-        return own or found
+        parts = [part for part in self._within if part.role.role == role]
+        own = [part for part in parts if part.role.family == self.first.role.family]
+        return own or parts
 
     def values(self, column: Column) -> Iterator[tuple[Part, Read, object]]:
         """The spans that state a column, how it is read, and the value: of the first framework that states it, the
         turn's own before those of what it calls."""
         for framework in self._frameworks:
-            found = False
+            is_stated = False
             for read in framework.reads:
                 for part in self._within if read.column == column else ():
                     of_read = part.role.role == read.span and part.role.framework is framework
                     if of_read and (value := values.stated(read, part.span)) is not None:
-                        found = True
+                        is_stated = True
                         yield part, read, value
-            if found:
+            if is_stated:
                 return
 
     def value(self, column: Column) -> object:
@@ -159,7 +159,7 @@ class SpansOfTurn:
 
     def run_id(self) -> str:
         """The run that a span or the service's resource names, else the service and the day."""
-        named = (values.name(each.get(_RUN_ID)) for each in self._attributes())
+        named = (values.name(attributes.get(_RUN_ID)) for attributes in self._attributes())
         span = self.first.span
         return next(filter(None, named), None) or service_run_id(span.service, self.start_unix_ns)
 
@@ -170,7 +170,7 @@ class SpansOfTurn:
     def user_id(self) -> str | None:
         """Return who called, by the pseudonym that the sidecar made of it; by the best of the names that the spans
         have."""
-        return next((found for name in _USERS if (found := self._named((name,))) is not None), None)
+        return next((user_id for name in _USERS if (user_id := self._named((name,))) is not None), None)
 
     def error_code(self, parts: list[Part]) -> str | None:
         """A short name of the error of the first span that has one."""
@@ -178,8 +178,8 @@ class SpansOfTurn:
             events = [event.attributes for event in part.span.events]
             for attributes in (part.span.attributes, *events):
                 for key in _ERROR_CODES:
-                    if (found := values.name(attributes.get(key))) is not None:
-                        return found.rpartition(".")[2]
+                    if (code := values.name(attributes.get(key))) is not None:
+                        return code.rpartition(".")[2]
         return None
 
     def _attributes(self) -> Iterator[Mapping[str, object]]:
@@ -193,8 +193,8 @@ class SpansOfTurn:
         """The first value under any of the names, of the spans nearest to the turn first, the resource last."""
         for attributes in self._attributes():
             for key in names:
-                if (found := values.name(attributes.get(key))) is not None:
-                    return found
+                if (name := values.name(attributes.get(key))) is not None:
+                    return name
         return None
 
     def _user(self) -> Part:

@@ -44,16 +44,16 @@ class _Trace:
                 self._children.setdefault(part.span.parent_span_id, []).append(part)
 
     def turns(self) -> list[SpansOfTurn]:
-        found = [*self._nested(), *self._paired(), *self._outermost()]
-        found.sort(key=lambda turn: _beginning(turn.outer()))
-        for turn in found:
+        turns = [*self._nested(), *self._paired(), *self._outermost()]
+        turns.sort(key=lambda turn: _beginning(turn.outer()))
+        for turn in turns:
             turn.below = self._below(turn.outer())
-        self._take_stages_of_calls(found)
-        found += self._expected(found)
-        found.sort(key=lambda turn: _beginning(turn.outer()))
-        for turn in found:
-            turn.calls, turn.has_later_turn = self._calls, turn is not found[-1]
-        return found
+        self._take_stages_of_calls(turns)
+        turns += self._expected(turns)
+        turns.sort(key=lambda turn: _beginning(turn.outer()))
+        for turn in turns:
+            turn.calls, turn.has_later_turn = self._calls, turn is not turns[-1]
+        return turns
 
     def _nested(self) -> Iterator[SpansOfTurn]:
         for part in self._parts:
@@ -105,7 +105,7 @@ class _Trace:
             missing = around[-1].span.parent_span_id
             if missing is None or missing in self._by_id or missing in parents:
                 continue
-            if not any(each.role.role in {*_TURNS, *CALLS} for each in around):
+            if not any(outer.role.role in {*_TURNS, *CALLS} for outer in around):
                 stages.setdefault(missing, []).append(around[-1])
         for span_id, tops in stages.items():
             own = Part(_placeholder(span_id, tops), SpanRole("turn", tops[0].role.framework))
@@ -129,16 +129,16 @@ class _Trace:
         is under those."""
         taken = {part.span.span_id for part in tops}
         first = next(iter(tops))
-        found: list[Part] = []
+        below: list[Part] = []
         waiting = [*taken]
         while waiting:
             for part in self._children.get(waiting.pop(), ()):
                 is_another_turn = part.role.role in _TURNS and not _is_same_conversation(first, part)
                 if part.span.span_id not in taken and not is_another_turn:
                     taken.add(part.span.span_id)
-                    found.append(part)
+                    below.append(part)
                     waiting.append(part.span.span_id)
-        return tuple(sorted(found, key=_start))
+        return tuple(sorted(below, key=_start))
 
     def _take_stages_of_calls(self, turns: Collection[SpansOfTurn]) -> None:
         """Give the stages that hang where a turn hangs, or under its call, to the last turn that had begun, where that

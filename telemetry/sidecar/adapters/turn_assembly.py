@@ -139,7 +139,7 @@ class TurnAssembly:
 
     def forgotten(self, trace_ids: Iterable[str]) -> list[str]:
         """Those of some traces that must be taken up again before more of them is added."""
-        return [each for each in dict.fromkeys(trace_ids) if each in self._forgotten]
+        return [trace_id for trace_id in dict.fromkeys(trace_ids) if trace_id in self._forgotten]
 
     def forget(self, trace_ids: Iterable[str]) -> None:
         """Remember of traces only that there is more of them in the store."""
@@ -152,7 +152,7 @@ class TurnAssembly:
         ids = {(span.trace_id, span.span_id) for span in spans}
         for trace_id, _ in ids:
             self._forgotten.pop(trace_id, None)
-        past = {(each.trace_id, each.span_id) for each in turns if is_complete(each)} - ids
+        past = {(turn.trace_id, turn.span_id) for turn in turns if is_complete(turn)} - ids
         for trace_id, span_id in past:
             self._trace(trace_id).past.add(span_id)
         self.add(sorted(spans, key=lambda span: span.start_unix_ns), now_ns)
@@ -177,12 +177,12 @@ class TurnAssembly:
             _, trace_id = heapq.heappop(self._due)
             if trace_id in self._traces:
                 self._touched[trace_id] = None
-        found: list[TurnChange] = []
+        changes: list[TurnChange] = []
         for trace_id in self._touched:
             trace = self._traces[trace_id]
             self._make(trace_id, trace, now_ns, is_last=is_last)
-            found += _changes_of(trace)
-        return sorted(found, key=_beginning)
+            changes += _changes_of(trace)
+        return sorted(changes, key=_beginning)
 
     def stored(self, now_ns: int) -> None:
         """Note that the last changes were stored."""
@@ -239,7 +239,7 @@ class TurnAssembly:
             place = number - 1 if number else index
             before_ns, _ = self._latency_of_turn.get((spans.first.span.service, call_id, place - 1), (None, ""))
             due_ns = None if is_last else _due_ns(trace, spans, span_ids)
-            was_over = any(is_complete(trace.stored[each].turn) for each in span_ids if each in trace.stored)
+            was_over = any(is_complete(trace.stored[span_id].turn) for span_id in span_ids if span_id in trace.stored)
             is_over = was_over or due_ns is None or due_ns <= now_ns
             of = _TurnDetails(span_ids, len(spans.calls), spans.has_later_turn, place, before_ns, is_over)
             is_same = last is not None and last.of == of
@@ -254,9 +254,9 @@ class TurnAssembly:
                 waiting.append(due_ns)
             wanted[key] = _Stored(turn, span_ids)
         trace.made, trace.wanted = made, wanted
-        trace.wanted = {key: _with_late(each, _before(trace, key, each)) for key, each in wanted.items()}
+        trace.wanted = {key: _with_late(stored, _before(trace, key, stored)) for key, stored in wanted.items()}
         trace.open_spans = len(unfinished)
-        trace.lost_spans = sum(trace.parts[each].role.role not in _OF_NO_TURN for each in unfinished)
+        trace.lost_spans = sum(trace.parts[span_id].role.role not in _OF_NO_TURN for span_id in unfinished)
         due_ns = min(waiting, default=None)
         if due_ns is not None and due_ns != trace.due_ns:
             heapq.heappush(self._due, (due_ns, trace_id))
@@ -294,7 +294,7 @@ class TurnAssembly:
             gone |= wanted.span_ids | {key}
             trace.past_turns = wanted.turn.turn_index + 1
             del trace.wanted[key], trace.stored[key], trace.made[key]
-        others = [each for each in trace.parts if each not in gone]
+        others = [span_id for span_id in trace.parts if span_id not in gone]
         given_up = others[: max(0, len(others) - self._trace_spans_max)]
         self.given_up += len(given_up)
         for span_id in (*gone, *given_up):
@@ -327,7 +327,7 @@ def _due_ns(trace: _OpenTrace, spans: SpansOfTurn, span_ids: Collection[str]) ->
     for."""
     if spans.is_expected:
         return None
-    came_ns = max(trace.came_ns[each] for each in span_ids)
+    came_ns = max(trace.came_ns[span_id] for span_id in span_ids)
     calls_ns = [trace.came_ns[part.span.span_id] for part in spans.calls]
     if spans.first.role.layout == "nested":
         return came_ns + COMPLETE_AFTER_NS
@@ -347,7 +347,7 @@ def _before(trace: _OpenTrace, key: str, wanted: _Stored) -> _Stored | None:
     more."""
     if key in trace.stored:
         return trace.stored[key]
-    ids = sorted(each for each in wanted.span_ids if each in trace.stored and each not in trace.wanted)
+    ids = sorted(span_id for span_id in wanted.span_ids if span_id in trace.stored and span_id not in trace.wanted)
     return trace.stored[ids[0]] if ids else None
 
 

@@ -190,7 +190,9 @@ class Exposition:
         yield from of_objectives
         if self._has_services:
             # A latency that no service states has no family.
-            yield from (each for each in self._of_services.collect() if each.samples or each.type != "histogram")
+            yield from (
+                family for family in self._of_services.collect() if family.samples or family.type != "histogram"
+            )
         if self._state is not None:
             yield from _ingested(self._state.as_dict())
 
@@ -211,7 +213,9 @@ def _ingested(counts: Mapping[str, Any]) -> Iterator[Any]:
 def _buckets(name: str, objectives: Sequence[Objective]) -> list[float]:
     """The buckets of a metric: those of its unit, and the threshold of each of its objectives."""
     scale = SCALES[METRICS[name].unit]
-    thresholds = [each.threshold for each in objectives if each.metric == name and each.threshold is not None]
+    thresholds = [
+        objective.threshold for objective in objectives if objective.metric == name and objective.threshold is not None
+    ]
     return sorted({*scale.buckets, *(threshold / scale.divisor for threshold in thresholds)})
 
 

@@ -84,10 +84,10 @@ class Combinations:
         self, cohort: str | None, route: str | None, tier: str | None, model: str | None, now_s: float
     ) -> Combination:
         """The labels to show for those of a turn."""
-        found = (
+        labels = (
             self._cohorts.shown(cohort, now_s),
             route or "" if (route or "") in _ROUTES else OTHER,
             tier or "" if (tier or "") in _TIERS else OTHER,
             self._models.shown(model, now_s),
         )
-        return found if self._whole.has_place(found, now_s) else (found[0], found[1], OTHER, OTHER)
+        return labels if self._whole.has_place(labels, now_s) else (labels[0], labels[1], OTHER, OTHER)

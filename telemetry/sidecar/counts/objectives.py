@@ -113,5 +113,5 @@ class ObjectiveTurns:
     def _forget(self, part: int, value: str) -> None:
         """End the series of a service or a cohort that gave way to another."""
         for places in (self._counts, *(run.waiting for run in self._runs.values())):
-            for place in [each for each in places if each[part] == value]:
+            for place in [other for other in places if other[part] == value]:
                 del places[place]

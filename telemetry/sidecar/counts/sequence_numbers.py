@@ -51,30 +51,30 @@ class SequenceNumbers:
                 self.implausible += 1
             elif process:
                 of_process.setdefault(process[:_ID_CHARS_MAX], []).append(number)
-        for process, found in of_process.items():
-            found.sort()
-            ends = [place for place in range(1, len(found)) if found[place] - found[place - 1] > GAP_MAX]
-            for first, end in pairwise([0, *ends, len(found)]):
-                self._note(process, _Range(found[first], found[end - 1], end - first))
+        for process, seen in of_process.items():
+            seen.sort()
+            ends = [place for place in range(1, len(seen)) if seen[place] - seen[place - 1] > GAP_MAX]
+            for first, end in pairwise([0, *ends, len(seen)]):
+                self._note(process, _Range(seen[first], seen[end - 1], end - first))
 
-    def _note(self, name: str, found: _Range) -> None:
+    def _note(self, name: str, observed: _Range) -> None:
         known = self._ranges.pop(name, None)
         if known is None:
             if len(self._ranges) >= PROCESSES_MAX:
                 del self._ranges[next(iter(self._ranges))]  # what it lacks stays in `missing`
-            self._ranges[name] = (found, None)
-            self.missing += found.missing
+            self._ranges[name] = (observed, None)
+            self.missing += observed.missing
             return
         believed, rival = known
         self.missing -= believed.missing
-        if believed.is_near(found):
-            believed.add(found)
+        if believed.is_near(observed):
+            believed.add(observed)
         else:
-            self.implausible += found.seen
-            if rival is not None and rival.is_near(found):
-                rival.add(found)
+            self.implausible += observed.seen
+            if rival is not None and rival.is_near(observed):
+                rival.add(observed)
             else:
-                rival = found
+                rival = observed
             if rival.seen > believed.seen:
                 believed, rival = rival, believed
         self.missing += believed.missing

@@ -41,7 +41,7 @@ class IngestState:
     def as_dict(self) -> dict[str, Any]:
         """The counts at this moment, as a JSON object."""
         with self.lock:
-            counts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "lock"}
+            counts = {counter.name: getattr(self, counter.name) for counter in fields(self) if counter.name != "lock"}
             return {name: dict(value) if isinstance(value, Counter) else value for name, value in counts.items()}
 
 

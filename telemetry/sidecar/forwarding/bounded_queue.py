@@ -287,7 +287,7 @@ def _of_family(values: _Values, states: Sequence[DestinationState]) -> Iterator[
     for state in states:
         value = values(state)
         if isinstance(value, Mapping):
-            yield from (((state.name, reason), each) for reason, each in value.items())
+            yield from (((state.name, reason), count) for reason, count in value.items())
         else:
             yield (state.name,), value
 

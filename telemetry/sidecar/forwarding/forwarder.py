@@ -57,7 +57,11 @@ class Forwarding:
     def add(self, requests: Sequence[Received]) -> None:
         """Queue requests for every destination that gets them. Never raises, and never waits."""
         for request in requests:
-            takers = [(each, queue) for each, queue in self._queues.items() if request.signal in each.signals]
+            takers = [
+                (destination, queue)
+                for destination, queue in self._queues.items()
+                if request.signal in destination.signals
+            ]
             is_redacted = any(destination.text == "redact" for destination, _ in takers)
             without_text = self._without_text(request) if is_redacted else None
             for destination, queue in takers:

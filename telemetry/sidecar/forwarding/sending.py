@@ -186,7 +186,9 @@ class SignalSender:
             rejected = f"{result.rejected_items} items of {self._signal} rejected (partial success): {result.message}"
             self._answered(rejected if result.rejected_items else None)
             self._refusals = 0
-            was_full = len(batch) >= self._requests_max or sum(len(each.body) for each in batch) >= BATCH_BYTES // 2
+            was_full = (
+                len(batch) >= self._requests_max or sum(len(request.body) for request in batch) >= BATCH_BYTES // 2
+            )
             self._requests_max = min(2 * self._requests_max, BATCH_REQUESTS)
             return 0.0 if was_full else GATHER_S
         if result.outcome in ("refused", "doubtful") and len(batch) > 1:

@@ -47,18 +47,18 @@ def stored_pairs(pairs: Collection[KeyValue]) -> StoredPairs:
     """The attributes of a message as the store keeps them, in their order. Raises NestedTooDeeply."""
     if not pairs:
         return ()
-    found: list[object] = []
+    stored: list[object] = []
     for pair in pairs:
         value = pair.value
         kind = value.WhichOneof("value")
         if kind is None:
-            found += (pair.key, None, pair.HasField("value"))
+            stored += (pair.key, None, pair.HasField("value"))
         elif kind in _NESTED:
             content = getattr(value, kind).SerializeToString()
             # Each level has the number of one of these fields.
             if content.count(b"\x2a") + content.count(b"\x32") >= DEPTH_MAX:
                 value_from_protobuf(value)
-            found += (pair.key, kind, content)
+            stored += (pair.key, kind, content)
         else:
-            found += (pair.key, kind, getattr(value, kind))
-    return found
+            stored += (pair.key, kind, getattr(value, kind))
+    return stored

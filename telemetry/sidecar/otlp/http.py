@@ -90,7 +90,7 @@ class _Endpoint:
             known = " or ".join(_ENCODINGS)
             raise _Refusal(415, Code.INVALID_ARGUMENT, f"content type {media_type!r}: send {known}")
         stated = ",".join(headers.getlist("content-encoding")).lower()
-        compressions = [name for each in stated.split(",") if (name := each.strip()) not in ("", "identity")]
+        compressions = [name for entry in stated.split(",") if (name := entry.strip()) not in ("", "identity")]
         if len(compressions) > _COMPRESSIONS_MAX or not COMPRESSIONS.issuperset(compressions):
             known = ", ".join(sorted(COMPRESSIONS))
             raise _Refusal(415, Code.INVALID_ARGUMENT, f"content encoding {stated!r}: send {known} or none")
@@ -104,13 +104,13 @@ def routes(ingest: Ingest, bodies: Bodies, access: Access) -> list[Route]:
     """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405. Signals that are
     not taken are answered with 404 and a sentence, whatever is presented."""
     signals: tuple[Signal, ...] = ("traces", "metrics")
-    found: list[Route] = []
+    endpoints: list[Route] = []
     for signal in signals:
         answer: Callable[[Request], Awaitable[Response]] = _Endpoint(signal, ingest, bodies, access).answer
-        found += [Route(path, answer, methods=["POST"]) for path in _paths(f"v1/{signal}")]
+        endpoints += [Route(path, answer, methods=["POST"]) for path in _paths(f"v1/{signal}")]
     for path in ("v1/logs", "v1development/profiles"):
-        found += [Route(each, _not_taken, methods=["GET", "POST"]) for each in _paths(path)]
-    return found
+        endpoints += [Route(variant, _not_taken, methods=["GET", "POST"]) for variant in _paths(path)]
+    return endpoints
 
 
 def _paths(path: str) -> list[str]:

@@ -73,8 +73,8 @@ def metrics_from_json(body: bytes) -> bytes:
             raise fault
         metric = _checked(item, dict, "metrics")
         # One that states several kinds of points, which protobuf cannot, is as many.
-        for kind in (each for each in _POINT_KINDS if each in metric):
-            others = [each for each in _POINT_KINDS if each != kind]
+        for kind in (point_kind for point_kind in _POINT_KINDS if point_kind in metric):
+            others = [other for other in _POINT_KINDS if other != kind]
             added = scope.metrics.add()
             _fill(added, {name: value for name, value in metric.items() if name not in others} | {kind: metric[kind]})
     return request.SerializeToString()
@@ -139,14 +139,14 @@ class _JsonField(NamedTuple):
 def _fields(kind: Descriptor) -> dict[str, _JsonField]:
     """The fields of a message by their names in JSON."""
     return {
-        each.json_name: _JsonField(
-            each.name,
-            each.is_repeated,
-            None if each.message_type is not None else _reader(each),
-            each.message_type is KeyValue.DESCRIPTOR and kind is not KeyValueList.DESCRIPTOR,
-            each.containing_oneof.name if each.containing_oneof is not None else None,
+        field.json_name: _JsonField(
+            field.name,
+            field.is_repeated,
+            None if field.message_type is not None else _reader(field),
+            field.message_type is KeyValue.DESCRIPTOR and kind is not KeyValueList.DESCRIPTOR,
+            field.containing_oneof.name if field.containing_oneof is not None else None,
         )
-        for each in kind.fields
+        for field in kind.fields
     }
 
 
@@ -299,23 +299,23 @@ def _content(body: bytes) -> Any:
 
 
 def _in_unicode(body: bytes) -> bytes:
-    return _HALF_ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body.decode(errors="replace").encode())
+    return _HALF_ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], body.decode(errors="replace").encode())
 
 
 def _shallow(body: bytes) -> bytes:
     """The JSON with `null` for every array and object that is nested too deeply."""
     pieces: list[bytes] = []
     depth = kept = 0
-    for found in _TEXT_OR_BRACKET.finditer(body):
-        bracket = found[0]
+    for match in _TEXT_OR_BRACKET.finditer(body):
+        bracket = match[0]
         if bracket in (b"{", b"["):
             if depth == _BRACKETS_MAX:
-                pieces += body[kept : found.start()], b"null"
+                pieces += body[kept : match.start()], b"null"
             depth += 1
         elif bracket in (b"}", b"]"):
             depth -= 1
             if depth == _BRACKETS_MAX:
-                kept = found.end()
+                kept = match.end()
     if not pieces or depth > _BRACKETS_MAX:
         return body
     return b"".join((*pieces, body[kept:]))

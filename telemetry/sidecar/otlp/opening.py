@@ -68,34 +68,34 @@ class Framed:
 def framed(body: bytes, message: str, what: str) -> Framed:
     """Cut a request of type `message` whose items are called `what`. Raises OtlpDecodeError when it is not one, or when
     it holds more than can be taken."""
-    found = Framed()
+    request = Framed()
     repeated_bytes = 0
     cutter = _Cutter(what)
     try:
         resources, *others = cutter.children(body)
-        found.is_whole = not any(others)
+        request.is_whole = not any(others)
         for resource_items in resources:
             resource, scopes, schemas = cutter.children(resource_items)
-            found.resources.append(b"".join(resource))
-            found.resource_schemas.append(b"".join(schemas[-1:]))
+            request.resources.append(b"".join(resource))
+            request.resource_schemas.append(b"".join(schemas[-1:]))
             for scope_items in scopes:
                 scope, items, schemas = cutter.children(scope_items)
-                found.scopes.append(b"".join(scope))
-                found.scope_schemas.append(b"".join(schemas[-1:]))
-                found.resource_of_scope.append(len(found.resources) - 1)
-                found.items += items
-                found.resource_of += [len(found.resources) - 1] * len(items)
-                found.scope_of += [len(found.scopes) - 1] * len(items)
-                repeated_bytes += (len(found.resources[-1]) + len(found.scopes[-1])) * len(items)
+                request.scopes.append(b"".join(scope))
+                request.scope_schemas.append(b"".join(schemas[-1:]))
+                request.resource_of_scope.append(len(request.resources) - 1)
+                request.items += items
+                request.resource_of += [len(request.resources) - 1] * len(items)
+                request.scope_of += [len(request.scopes) - 1] * len(items)
+                repeated_bytes += (len(request.resources[-1]) + len(request.scopes[-1])) * len(items)
     except (IndexError, ValueError) as error:
         raise OtlpDecodeError(f"the body is not a protobuf {message}") from error
-    found.is_whole = found.is_whole and cutter.is_whole
+    request.is_whole = request.is_whole and cutter.is_whole
     if repeated_bytes > REPEATED_BYTES_MAX:
         raise OtlpDecodeError(
             f"the resources and scopes of the {what} take {repeated_bytes >> 20} MiB where each of the {what} repeats "
             f"them; {REPEATED_BYTES_MAX >> 20} MiB are taken: send shorter resource attributes, or smaller batches"
         )
-    return found
+    return request
 
 
 class _Cutter:
@@ -109,7 +109,7 @@ class _Cutter:
     def children(self, data: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """The contents of the fields 1, 2 and 3 of a message. Raises IndexError and ValueError when it is malformed,
         and OtlpDecodeError when the request holds too many fields."""
-        found: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+        fields: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
         at, end = 0, len(data)
         while at < end:
             self._fields += 1
@@ -123,11 +123,11 @@ class _Cutter:
             begin, at = _extent(data, at, kind)
             if number == 0 or at > end:
                 raise ValueError("a field has no number, or ends behind its message")
-            if kind == _BYTES and number <= len(found):
-                found[number - 1].append(data[begin:at])
+            if kind == _BYTES and number <= len(fields):
+                fields[number - 1].append(data[begin:at])
             else:
                 self.is_whole = False
-        return found
+        return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -172,12 +172,12 @@ def _exponential_histogram(point: ExponentialHistogramDataPoint) -> dict[str, An
 
 def _distribution(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> dict[str, Any]:
     stated: tuple[Any, ...] = ("sum", "min", "max")
-    found = {name: _finite(getattr(point, name)) for name in stated if point.HasField(name)}
-    return {"value": None, "count": _count(point.count), **found}
+    figures = {name: _finite(getattr(point, name)) for name in stated if point.HasField(name)}
+    return {"value": None, "count": _count(point.count), **figures}
 
 
 def _summary(point: SummaryDataPoint) -> dict[str, Any]:
-    quantiles = [(each.quantile, each.value) for each in point.quantile_values]
+    quantiles = [(entry.quantile, entry.value) for entry in point.quantile_values]
     if not all(0 <= quantile <= 1 for quantile, _ in quantiles):
         raise RefusedPoint("a quantile is not between 0 and 1")
     # NaN is what Prometheus states where nothing was observed of late.
@@ -195,12 +195,14 @@ _FIELDS: Final[dict[PointKind, Callable[[Any], dict[str, Any] | None]]] = {
 
 
 def _exemplars(exemplars: Iterable[OtlpExemplar]) -> Sequence[Exemplar]:
-    found: list[Exemplar] = []
-    for each in exemplars:
-        stated = each.WhichOneof("value")
-        if stated is not None and math.isfinite(value := float(getattr(each, stated))):
-            found.append(Exemplar(_moment(each.time_unix_nano), value, _id(each.trace_id, 16), _id(each.span_id, 8)))
-    return found
+    kept: list[Exemplar] = []
+    for exemplar in exemplars:
+        stated = exemplar.WhichOneof("value")
+        if stated is not None and math.isfinite(value := float(getattr(exemplar, stated))):
+            kept.append(
+                Exemplar(_moment(exemplar.time_unix_nano), value, _id(exemplar.trace_id, 16), _id(exemplar.span_id, 8))
+            )
+    return kept
 
 
 def _id(octets: bytes, size_bytes: int) -> str:
@@ -220,9 +222,9 @@ def _count(count: int) -> int:
 
 
 def _counts(counts: Iterable[int]) -> list[int]:
-    found = list(counts)
-    _count(max(found, default=0))
-    return found
+    listed = list(counts)
+    _count(max(listed, default=0))
+    return listed
 
 
 def _finite(value: float) -> float:

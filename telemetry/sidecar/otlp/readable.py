@@ -51,10 +51,13 @@ def _of_bytes() -> descriptor_pool.DescriptorPool:
     for module in (common_pb2, resource_pb2, trace_pb2, metrics_pb2):
         file = FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
-        for each in _fields(file.message_type):
-            if each.type == FieldDescriptorProto.TYPE_STRING or each.type_name.removeprefix(".") in _NESTED.values():
-                each.type = FieldDescriptorProto.TYPE_BYTES
-                each.ClearField("type_name")
+        for descriptor in _fields(file.message_type):
+            if (
+                descriptor.type == FieldDescriptorProto.TYPE_STRING
+                or descriptor.type_name.removeprefix(".") in _NESTED.values()
+            ):
+                descriptor.type = FieldDescriptorProto.TYPE_BYTES
+                descriptor.ClearField("type_name")
         pool.AddSerializedFile(file.SerializeToString())
     return pool
 
@@ -97,49 +100,49 @@ class Readable:
 
 def readable(payload: bytes, kind: type[Message]) -> Readable | None:
     """A message of this kind without what parsers refuse of it; None when it is no such message at all."""
-    found = Readable()
+    result = Readable()
     try:
         message = _parsed(kind.DESCRIPTOR.full_name, payload)
-        _mend(message, found)
+        _mend(message, result)
     except (DecodeError, NestedTooDeeply):
         return None
-    found.payload = message.SerializeToString()
-    return found
+    result.payload = message.SerializeToString()
+    return result
 
 
 def _parsed(name: str, payload: bytes) -> Any:
     return GetMessageClass(_pool.FindMessageTypeByName(name)).FromString(payload)
 
 
-def _mend(message: Any, found: Readable) -> None:
+def _mend(message: Any, result: Readable) -> None:
     """Mend a message and all in it, in place. Raises DecodeError and NestedTooDeeply."""
     dropped = 0
-    for each, content in message.ListFields():
-        if each.message_type is None:
-            _mend_text(message, each, content, found)
-        elif each.message_type.full_name == _VALUE:
-            _mend_value(content, found, 0, _AROUND_VALUE)
-        elif each.is_repeated:
-            dropped += _mend_items(content, _part(message, each.message_type.full_name), found)
+    for descriptor, content in message.ListFields():
+        if descriptor.message_type is None:
+            _mend_text(message, descriptor, content, result)
+        elif descriptor.message_type.full_name == _VALUE:
+            _mend_value(content, result, 0, _AROUND_VALUE)
+        elif descriptor.is_repeated:
+            dropped += _mend_items(content, _part(message, descriptor.message_type.full_name), result)
         else:
-            _mend(content, found)
+            _mend(content, result)
     if dropped and "attributes" in message.DESCRIPTOR.fields_by_name:
         message.attributes.add(key=DROPPED_ATTRIBUTES.encode()).value.int_value = dropped
 
 
-def _mend_items(items: Any, part: str | None, found: Readable) -> int:
+def _mend_items(items: Any, part: str | None, result: Readable) -> int:
     """Mend the messages of a repeated field, without those that are too deep; gives how many attributes these were."""
     dropped = 0
     for place in range(len(items) - 1, -1, -1):
-        replaced = found.replaced
+        replaced = result.replaced
         try:
-            _mend(items[place], found)
+            _mend(items[place], result)
         except NestedTooDeeply:
             if part is None:
                 raise
             del items[place]
-            found.replaced = replaced
-            found.left_out[part] += 1
+            result.replaced = replaced
+            result.left_out[part] += 1
             dropped += part == _ATTRIBUTE
     return dropped
 
@@ -150,36 +153,36 @@ def _part(owner: Any, name: str) -> str | None:
     return _ATTRIBUTE if name == _PAIR and owner.DESCRIPTOR.full_name not in _PARTS else _PARTS.get(name)
 
 
-def _mend_value(value: Any, found: Readable, depth: int, messages: int) -> None:
+def _mend_value(value: Any, result: Readable, depth: int, messages: int) -> None:
     if depth > DEPTH_MAX or messages > MESSAGES_MAX:
         raise NestedTooDeeply
-    for each, content in value.ListFields():
-        if each.name == ARRAY or each.name == KVLIST:
-            replaced = found.replaced
-            inner = _parsed(_NESTED[each.name], content)
+    for descriptor, content in value.ListFields():
+        if descriptor.name == ARRAY or descriptor.name == KVLIST:
+            replaced = result.replaced
+            inner = _parsed(_NESTED[descriptor.name], content)
             for item in inner.values:
-                if each.name == ARRAY:
-                    _mend_value(item, found, depth + 1, messages + 2)
+                if descriptor.name == ARRAY:
+                    _mend_value(item, result, depth + 1, messages + 2)
                     continue
                 for of_pair, part in item.ListFields():
                     if of_pair.message_type is None:
-                        _mend_text(item, of_pair, part, found)
+                        _mend_text(item, of_pair, part, result)
                     else:
-                        _mend_value(part, found, depth + 1, messages + 3)
-            if found.replaced != replaced:
-                setattr(value, each.name, inner.SerializeToString())
+                        _mend_value(part, result, depth + 1, messages + 3)
+            if result.replaced != replaced:
+                setattr(value, descriptor.name, inner.SerializeToString())
         else:
-            _mend_text(value, each, content, found)
+            _mend_text(value, descriptor, content, result)
 
 
-def _mend_text(message: Any, each: FieldDescriptor, content: Any, found: Readable) -> None:
-    if _official.FindFieldByName(each.full_name).type != FieldDescriptor.TYPE_STRING:
+def _mend_text(message: Any, descriptor: FieldDescriptor, content: Any, result: Readable) -> None:
+    if _official.FindFieldByName(descriptor.full_name).type != FieldDescriptor.TYPE_STRING:
         return
-    texts: list[bytes] = list(content) if each.is_repeated else [content]
+    texts: list[bytes] = list(content) if descriptor.is_repeated else [content]
     whole = [text.decode(errors="replace").encode() for text in texts]
     if whole != texts:
-        found.replaced += sum(a != b for a, b in zip(whole, texts, strict=True))
-        if each.is_repeated:
+        result.replaced += sum(a != b for a, b in zip(whole, texts, strict=True))
+        if descriptor.is_repeated:
             content[:] = whole
         else:
-            setattr(message, each.name, whole[0])
+            setattr(message, descriptor.name, whole[0])

@@ -37,7 +37,7 @@ _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 _SERVICE_NAME: Final = "service.name"
 _TOO_MANY_ATTRIBUTES: Final = f"an event, a link or the resource of it has more than {PARTS_MAX} attributes"
 _LONG_NAME: Final = f"a name of it is longer than {NAME_BYTES_MAX} bytes"
-_VALUE_FIELDS: Final = {each.name: place for place, each in enumerate(VALUE_TYPE)}
+_VALUE_FIELDS: Final = {field.name: place for place, field in enumerate(VALUE_TYPE)}
 _NO_FIELD: Final = -1
 
 SpanRow = tuple[Any, ...]
@@ -73,7 +73,7 @@ def examined(span: Span, origin: Origin, scope: Scope) -> tuple[int, str | None]
     """Return how many attributes, events and links a span has, with all that its events, links and resource have; and
     why it is not taken, as a sentence that follows its name."""
     events, links, of_span = span.events, span.links, len(span.attributes)
-    of_each = [len(each.attributes) for each in (*events, *links)]
+    of_each = [len(item.attributes) for item in (*events, *links)]
     parts = of_span + origin.parts + len(of_each) + sum(of_each)
     if (fault := _invalid(span)) is not None:
         return parts, fault
@@ -109,8 +109,8 @@ def _names(span: Span) -> Iterator[str]:
     yield span.trace_state
     yield from (event.name for event in span.events)
     yield from (link.trace_state for link in span.links)
-    for each in (span, *span.events, *span.links):
-        yield from (pair.key for pair in each.attributes)
+    for item in (span, *span.events, *span.links):
+        yield from (pair.key for pair in item.attributes)
 
 
 def _is_long(name: str) -> bool:
@@ -137,10 +137,10 @@ def span_row(span: Span, origin: Origin, scope: Scope, attributes: StoredPairs) 
         span.end_time_unix_nano - start,
         STATUS_CODES[code if 0 <= code < len(STATUS_CODES) else 0],
         status.message,
-        [(each.time_unix_nano, each.name, stored_pairs(each.attributes)) for each in span.events],
+        [(event.time_unix_nano, event.name, stored_pairs(event.attributes)) for event in span.events],
         [
-            (each.trace_id.hex(), each.span_id.hex(), each.trace_state, stored_pairs(each.attributes))
-            for each in span.links
+            (link.trace_id.hex(), link.span_id.hex(), link.trace_state, stored_pairs(link.attributes))
+            for link in span.links
         ],
     )
 
@@ -155,8 +155,8 @@ def spans_table(rows: Sequence[SpanRow]) -> ArrowTable:
     place_of = {origin: place for place, origin in enumerate(dict.fromkeys(origins))}
     of_origin = pa.array([place_of[origin] for origin in origins], pa.int32())
     columns |= {
-        "resource_attributes": _pairs_column([each.attributes for each in place_of]).take(of_origin),
-        "service_name": pa.array([each.service for each in origins], pa.string()),
+        "resource_attributes": _pairs_column([origin.attributes for origin in place_of]).take(of_origin),
+        "service_name": pa.array([origin.service for origin in origins], pa.string()),
         "span_attributes": _pairs_column(columns["span_attributes"]),
         "events": _items_column(columns["events"], EVENTS_TYPE),
         "links": _items_column(columns["links"], LINKS_TYPE),
@@ -188,8 +188,8 @@ def _pairs_column(lists: Sequence[StoredPairs]) -> Any:
         if not is_set.any():
             children.append(pa.nulls(len(keys), field.type))
             continue
-        found = pa.array([*compress(contents, is_set)], field.type)
-        children.append(found.take(pa.array(np.cumsum(is_set) - 1, mask=~is_set)))
+        typed = pa.array([*compress(contents, is_set)], field.type)
+        children.append(typed.take(pa.array(np.cumsum(is_set) - 1, mask=~is_set)))
     is_absent = np.array(
         [kind is None and not content for kind, content in zip(kinds, contents, strict=True)], np.bool_
     )

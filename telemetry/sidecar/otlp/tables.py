@@ -63,9 +63,13 @@ def _sent_as(column: Any) -> tuple[str, str]:
 
 # Of each attribute of a turn its field, as what it is sent, and the value of it that is not.
 _FIELDS: Final = {
-    semconv.TURN_PREFIX + each.name: (each.name, *_sent_as(TURN_FIELDS[each.name]), each.default)
-    for each in msgspec.structs.fields(Turn)
-    if each.name in CARRIED
+    semconv.TURN_PREFIX + turn_field.name: (
+        turn_field.name,
+        *_sent_as(TURN_FIELDS[turn_field.name]),
+        turn_field.default,
+    )
+    for turn_field in msgspec.structs.fields(Turn)
+    if turn_field.name in CARRIED
 }
 # Making a table of so many columns takes longer than decoding a small request.
 _EMPTY: Final = {name: without_rows(schema) for name, schema in SCHEMAS.items()}
@@ -97,18 +101,18 @@ def read_request(body: bytes, signal: Signal, cleaner: Cleaner | None = None) ->
 
 def tables_of(requests: Sequence[DecodedRequest]) -> DecodedTables:
     """The tables of decoded requests."""
-    found = DecodedTables(requests, turns=[turn for request in requests for turn in request.turns])
+    tables = DecodedTables(requests, turns=[turn for request in requests for turn in request.turns])
     if spans := [row for request in requests for row in request.spans]:
-        found.spans = spans_table(spans)
+        tables.spans = spans_table(spans)
     if points := [point for request in requests for point in request.points]:
-        found.points = points_table(points)
+        tables.points = points_table(points)
     for request in requests:
-        found.unknown_turn_fields += request.unknown_turn_fields
+        tables.unknown_turn_fields += request.unknown_turn_fields
         for (scope, span), count in request.names.items():
             scope_name, span_name = one_line(scope), one_line(span)
             if not is_foreign(scope_name, span_name):
-                found.unmapped[f"{scope_name}/{span_name}"] += count
-    return found
+                tables.unmapped[f"{scope_name}/{span_name}"] += count
+    return tables
 
 
 def _read_traces(body: bytes, cleaner: Cleaner | None) -> DecodedRequest:

@@ -180,7 +180,7 @@ class RolloutEvaluator:
         if not state.is_kept:
             return REFUSED, state.sentence
         plan, history, now = rollout.plan, log.history, self.wall_clock_ns()
-        if stage is not None and not any(each.name == stage for each in plan.stages):
+        if stage is not None and not any(known.name == stage for known in plan.stages):
             return UNKNOWN, f"there is no stage {stage!r:.80}; known are {', '.join(state.stages)}"
         if history.is_rolled_back or history.fingerprint != plan.fingerprint or self._others(rollout):
             return REFUSED, state.sentence
@@ -247,7 +247,7 @@ class RolloutEvaluator:
 
     def _others(self, rollout: _Evaluated) -> tuple[RolloutPlan, ...]:
         """Return the plans that conflict with this one."""
-        plans = (each.plan for each in self._rollouts.values() if each is not rollout)
+        plans = (other.plan for other in self._rollouts.values() if other is not rollout)
         return tuple(plan for plan in plans if conflicts([rollout.plan, plan]))
 
 
@@ -260,16 +260,16 @@ def _state_of(plan: RolloutPlan, verdict: GateVerdict, history: RolloutHistory, 
     promoted = {look.stage for look in history.looks if look.verdict == "promote"}
     before = names[: names.index(history.stage)]
     holds = verdict.verdict != "roll_back" and history.fingerprint == plan.fingerprint
-    found = rollout_verdict(plan, verdict)
+    content = rollout_verdict(plan, verdict)
     return RolloutState(
         EvaluatedVerdict(
-            rollout=plan.name, at_unix_ns=entry.at_unix_ns, sequence=entry.sequence, **msgspec.structs.asdict(found)
+            rollout=plan.name, at_unix_ns=entry.at_unix_ns, sequence=entry.sequence, **msgspec.structs.asdict(content)
         ),
         history.stage,
         names,
         kept_unix_ns=entry.at_unix_ns,
         promoted=tuple(name for name in before if name in promoted) if holds else (),
-        primary=next((each for each in found.checks if each.name == plan.primary.name), None),
+        primary=next((check for check in content.checks if check.name == plan.primary.name), None),
     )
 
 
@@ -277,7 +277,9 @@ def _held(rollout: _Evaluated, why: str, now: int) -> RolloutState:
     """A hold that is not kept: it promotes nothing and rolls nothing back."""
     plan, before = rollout.plan, rollout.state
     history = rollout.log.history if rollout.log is not None else None
-    stage = next((each for each in plan.stages if history is not None and each.name == history.stage), plan.stages[0])
+    stage = next(
+        (known for known in plan.stages if history is not None and known.name == history.stage), plan.stages[0]
+    )
     held = EvaluatedVerdict(
         rollout=rollout.setting.name,
         at_unix_ns=now,
@@ -293,4 +295,4 @@ def _held(rollout: _Evaluated, why: str, now: int) -> RolloutState:
         looks=0 if history is None else len(history.looks),
     )
     kept_unix_ns = None if before is None else before.kept_unix_ns
-    return RolloutState(held, stage.name, tuple(each.name for each in plan.stages), kept_unix_ns)
+    return RolloutState(held, stage.name, tuple(stage.name for stage in plan.stages), kept_unix_ns)

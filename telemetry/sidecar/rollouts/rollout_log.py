@@ -79,7 +79,9 @@ class RolloutLog:
         which the decision changed. Raises StoreError."""
         content = rollout_verdict(plan, verdict)
         if self.kept.decision == verdict.verdict:
-            content = msgspec.structs.replace(content, slices=tuple(each for each in content.slices if each.is_worse))
+            content = msgspec.structs.replace(
+                content, slices=tuple(slice_verdict for slice_verdict in content.slices if slice_verdict.is_worse)
+            )
         look, history = verdict.history.looks[-1], self.history
         entry = self._keep(
             look.at_unix_ns, plan.fingerprint, history.stage, history.stage_since_unix_ns, verdict=content

@@ -167,8 +167,8 @@ def _may_be_in_body(request: Request, denial: Denial) -> bool:
 
 
 def _metadata(body: dict[str, Any]) -> dict[str, Any]:
-    found = body.get("metadata")
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    metadata = body.get("metadata")
+    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
 
 
 async def _body(request: Request) -> dict[str, Any] | Response:

@@ -43,9 +43,9 @@ def rollouts_from(
     asked: list[tuple[str, NextStage]] = [(file, "on-request") for file in files]
     if not files:
         for number, table in enumerate(tables, 1):
-            found = list(_faults_of(table))
-            faults += [f"{where}: [[rollout]] {number}: {fault}" for fault in found]
-            if not found:
+            table_faults = list(_faults_of(table))
+            faults += [f"{where}: [[rollout]] {number}: {fault}" for fault in table_faults]
+            if not table_faults:
                 asked.append((table["plan_file"], table.get("next_stage", "on-request")))
     if len(asked) > MOST_ROLLOUTS:
         faults.append(f"{len(asked)} plans are given; a sidecar evaluates {MOST_ROLLOUTS} at most, so end some of them")

@@ -42,7 +42,7 @@ class RolloutStates:
         self, evaluator: RolloutEvaluator | None, *, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._evaluator = evaluator
-        self.names = () if evaluator is None else tuple(each.name for each in evaluator.settings)
+        self.names = () if evaluator is None else tuple(setting.name for setting in evaluator.settings)
         self.every_s = 0.0 if evaluator is None else evaluator.every_s
         self._monotonic_s = monotonic_s
         self._states: dict[str, tuple[RolloutState, float]] = {}
@@ -191,8 +191,8 @@ def _samples(states: RolloutStates, name: str) -> Mapping[str, _Samples]:
     kept_unix_ns = None if newest is None else newest.kept_unix_ns
     return {
         **_primary_samples(None if state is None else state.primary),
-        series.ROLLOUT_VERDICT: {(each,): int(each == decision) for each in _DECISIONS},
-        series.ROLLOUT_STAGE: {} if newest is None else {(each,): int(each == newest.stage) for each in newest.stages},
+        series.ROLLOUT_VERDICT: {(name,): int(name == decision) for name in _DECISIONS},
+        series.ROLLOUT_STAGE: {} if newest is None else {(name,): int(name == newest.stage) for name in newest.stages},
         series.ROLLOUT_SHARE: {(): None if newest is None else newest.verdict.share},
         series.ROLLOUT_NEEDED: {(): None if state is None else state.verdict.turns_needed},
         series.ROLLOUT_EVALUATED: {(): 0 if kept_unix_ns is None else kept_unix_ns / _NS_PER_S},
@@ -202,15 +202,15 @@ def _samples(states: RolloutStates, name: str) -> Mapping[str, _Samples]:
 
 def _primary_samples(primary: CheckVerdict | None) -> Mapping[str, _Samples]:
     """The samples of the primary check; a figure that is not known has none."""
-    found: dict[str, _Samples] = {family: {} for family in _OF_PRIMARY}
+    samples: dict[str, _Samples] = {family: {} for family in _OF_PRIMARY}
     if primary is None:
-        return found
+        return samples
     shares = primary.shares
     figures = {"lower": primary.lower, "estimate": primary.difference, "upper": primary.upper}
-    found[series.ROLLOUT_DIFFERENCE] = {(name,): value for name, value in figures.items()}
-    found[series.ROLLOUT_MARGIN] = {(): primary.margin}
+    samples[series.ROLLOUT_DIFFERENCE] = {(name,): value for name, value in figures.items()}
+    samples[series.ROLLOUT_MARGIN] = {(): primary.margin}
     if shares is not None:
-        found[series.ROLLOUT_BEYOND_MARGIN] = {("estimate",): shares.beyond_margin, ("upper",): shares.upper}
-        found[series.ROLLOUT_ALLOWED] = {(): shares.allowed}
-        found[series.ROLLOUT_EXCESS] = {("lower",): shares.lower, ("estimate",): shares.beyond - shares.control}
-    return found
+        samples[series.ROLLOUT_BEYOND_MARGIN] = {("estimate",): shares.beyond_margin, ("upper",): shares.upper}
+        samples[series.ROLLOUT_ALLOWED] = {(): shares.allowed}
+        samples[series.ROLLOUT_EXCESS] = {("lower",): shares.lower, ("estimate",): shares.beyond - shares.control}
+    return samples
