@@ -131,9 +131,14 @@ class MetricStats:
     @property
     def stated_bounds(self) -> str | None:
         """The statistics whose measurement bounds differ from them: `p95 818 ms (measured within 806–818)`."""
-        stated = [(each, within) for each in STATISTICS if (within := self.within(each)) is not None]
+        stated = [(statistic, within) for statistic in STATISTICS if (within := self.within(statistic)) is not None]
         metric = DEFINITIONS[self.name]
-        return ", ".join(f"{each} {metric.format(getattr(self, each))} ({within})" for each, within in stated) or None
+        return (
+            ", ".join(
+                f"{statistic} {metric.format(getattr(self, statistic))} ({within})" for statistic, within in stated
+            )
+            or None
+        )
 
     @property
     def stated_estimates(self) -> str | None:
@@ -422,14 +427,14 @@ class Contradictions:
     @property
     def texts(self) -> dict[str, str]:
         """Both as text, by a short name: the same in every report and on the page."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         if total := sum(value.turns for value in self.values):
             causes = "; ".join(value.text for value in self.values)
-            found["withheld"] = f"{count(total, 'impossible value')} ({causes})"
+            texts["withheld"] = f"{count(total, 'impossible value')} ({causes})"
         if self.late_spans:
             revised = turns(self.revised_turns)
-            found["late"] = f"{count(self.late_spans, 'span')} of services came late: {revised} judged again"
-        return found
+            texts["late"] = f"{count(self.late_spans, 'span')} of services came late: {revised} judged again"
+        return texts
 
 
 NO_CONTRADICTIONS: Final = Contradictions()

@@ -58,7 +58,7 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
         if duplicates:
             faults.append(f"{directory}: {duplicates:,} turns are in the store more than once")
         removed: dict[Table, RemovedRows] = {
-            table: found for table in TABLES if (found := _removed(cursor, table)) is not None
+            table: removed_rows for table in TABLES if (removed_rows := _removed(cursor, table)) is not None
         }
         progress(len(TABLES), len(TABLES))
     return StoreCheck(str(directory), rows, duplicates, removed, tuple(faults))
@@ -76,11 +76,11 @@ def _duplicate_turns(cursor: duckdb.DuckDBPyConnection) -> int:
 
 def _removed(cursor: duckdb.DuckDBPyConnection, table: Table) -> RemovedRows | None:
     left = "false" if table == "spans" else f"run_id IN (SELECT run_id FROM {table})"
-    found = cursor.execute(
+    removals = cursor.execute(
         f"SELECT run_id, row_count, until_unix_ns, {left} FROM removed WHERE of_table = ? ORDER BY run_id", [table]
     ).fetchall()
-    if not found:
+    if not removals:
         return None
-    moments = [until for _, _, until, _ in found if until is not None]
-    runs = tuple(run_id for run_id, _, _, is_left in found if is_left)
-    return RemovedRows(sum(rows for _, rows, _, _ in found), max(moments, default=None), runs)
+    moments = [until for _, _, until, _ in removals if until is not None]
+    runs = tuple(run_id for run_id, _, _, is_left in removals if is_left)
+    return RemovedRows(sum(rows for _, rows, _, _ in removals), max(moments, default=None), runs)

@@ -58,13 +58,13 @@ class StoreConnection:
 
     def cut_runs(self) -> frozenset[str]:
         """The runs of which retention has removed turns and left others."""
-        found = self.execute(
+        cut = self.execute(
             """
             SELECT DISTINCT run_id FROM removed WHERE of_table = 'turns' AND run_id IS NOT NULL
             AND run_id IN (SELECT run_id FROM turns)
             """
         ).fetchall()
-        return frozenset(run_id for (run_id,) in found)
+        return frozenset(run_id for (run_id,) in cut)
 
 
 def rows(

@@ -315,13 +315,13 @@ def _make_tables(database: Database) -> None:
 
 def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     try:
-        found: Any = connection.execute("SELECT format FROM store_state").fetchone()
+        row: Any = connection.execute("SELECT format FROM store_state").fetchone()
     except duckdb.Error as error:
         raise StoreError(
             f"{directory / DATABASE_NAME}: is not a store of voiceprobe ({first_line(error)}); name another folder"
         ) from error
-    if found is None or found[0] != FORMAT:
-        number = "none" if found is None else found[0]
+    if row is None or row[0] != FORMAT:
+        number = "none" if row is None else row[0]
         raise StoreError(
             f"{directory}: the store has format {number}, this version reads {FORMAT}; export it with the version that "
             f"wrote it (`voiceprobe store export`) and import it here (`voiceprobe store import`)"
@@ -330,8 +330,8 @@ def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> Non
 
 def number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
     """Return what a statement gives that has one row of one whole number."""
-    ((found,),) = cursor.execute(statement).fetchall()
-    return int(found)
+    ((value,),) = cursor.execute(statement).fetchall()
+    return int(value)
 
 
 def first_line(error: Exception) -> str:

@@ -182,8 +182,8 @@ def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[Arrow
     schema = SCHEMAS[table]
     yield without_rows(schema)
     columns = ", ".join(schema.names)
-    found: Any = cursor.sql(f"SELECT {columns} FROM {table}")  # noqa: S608 - our own names
-    for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
+    relation: Any = cursor.sql(f"SELECT {columns} FROM {table}")  # noqa: S608 - our own names
+    for batch in relation.to_arrow_reader(_ROWS_AT_ONCE):
         yield pa.Table.from_batches([batch]).cast(schema)
 
 
@@ -257,9 +257,9 @@ def _write_rollouts(writing: _Writing, cursor: duckdb.DuckDBPyConnection) -> Non
     """Write the decisions on rollouts, if there were any."""
     if not has_rollouts(cursor):
         return
-    found: Any = cursor.sql("FROM rollout_rows ORDER BY rollout, sequence").to_arrow_table()
-    if found.num_rows:
-        writing.open(ROLLOUTS_FILE, found.schema).write_table(found)
+    rollouts: Any = cursor.sql("FROM rollout_rows ORDER BY rollout, sequence").to_arrow_table()
+    if rollouts.num_rows:
+        writing.open(ROLLOUTS_FILE, rollouts.schema).write_table(rollouts)
 
 
 def _import_rollouts(writer: StoreWriter, file: Path) -> None:

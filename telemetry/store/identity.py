@@ -43,8 +43,8 @@ def keys(table: Table, content: ArrowTable) -> list[bytes]:
         without_ids = _compute.equal(joined, pa.scalar(_SEPARATOR, pa.binary()))
         if _compute.any(without_ids).as_py():
             joined = _compute.if_else(without_ids, _joined(columns[2:]), joined)
-    found: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
-    return found
+    row_keys: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
+    return row_keys
 
 
 class RecentIdentities:
@@ -74,8 +74,8 @@ class RecentIdentities:
 
 def moments(table: Table, content: ArrowTable) -> list[int]:
     """The moment of each row in nanoseconds since 1970; 0 where it is unknown."""
-    found: list[int] = _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_pylist()
-    return found
+    unix_ns: list[int] = _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_pylist()
+    return unix_ns
 
 
 def _joined(columns: list[_Column]) -> _Column:
@@ -105,7 +105,7 @@ def _kinds(points: ArrowTable) -> _Column:
 def _digests_in_one_order(attributes: _Column) -> _Column:
     """Digests of JSON objects, the same for any order of their names: two senders' orders are one point."""
     encoded = attributes.dictionary_encode()  # few are distinct
-    digests = [_digest(_sorted_json(each)) for each in encoded.dictionary.to_pylist()]
+    digests = [_digest(_sorted_json(text)) for text in encoded.dictionary.to_pylist()]
     return pa.array(digests, pa.binary()).take(encoded.indices)
 
 

@@ -53,7 +53,7 @@ def otel_traces(spans: ArrowTable) -> ArrowTable:
     """Rows of the store's table `spans` as rows of `otel_traces`."""
     columns = {name: _one_chunk(spans.column(name)) for name in spans.schema.names}
     events, links = columns["events"], columns["links"]
-    found: list[_Array] = [
+    arrays: list[_Array] = [
         columns["timestamp_unix_ns"].cast(_TIMESTAMP),
         *(_text(columns[name]) for name in ("trace_id", "span_id", "parent_span_id", "trace_state")),
         *(_text(columns[name]) for name in ("span_name", "span_kind", "service_name")),
@@ -68,13 +68,13 @@ def otel_traces(spans: ArrowTable) -> ArrowTable:
         *(_each(links, _text(_field(links, name))) for name in ("trace_id", "span_id", "trace_state")),
         _each(links, _attributes(_field(links, "attributes"))),
     ]
-    return pa.Table.from_arrays(found, schema=OTEL_TRACES_SCHEMA)
+    return pa.Table.from_arrays(arrays, schema=OTEL_TRACES_SCHEMA)
 
 
 def spans_of_otel_traces(table: ArrowTable, schema: Any) -> ArrowTable:
     """Rows of `otel_traces` as rows of the store's table `spans`. Values of attributes are texts there, and stay so."""
     columns = {name: _one_chunk(table.column(name)) for name in table.schema.names}
-    found: list[_Array] = [
+    arrays: list[_Array] = [
         columns["Timestamp"].cast(pa.int64()),
         *(columns[name] for name in ("TraceId", "SpanId", "ParentSpanId", "TraceState")),
         *(columns[name] for name in ("SpanName", "SpanKind", "ServiceName")),
@@ -101,7 +101,7 @@ def spans_of_otel_traces(table: ArrowTable, schema: Any) -> ArrowTable:
             ],
         ),
     ]
-    return pa.Table.from_arrays(found, schema=schema)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _structs(lists: _Array, kind: Any, fields: list[_Array]) -> _Array:
@@ -112,7 +112,9 @@ def _structs(lists: _Array, kind: Any, fields: list[_Array]) -> _Array:
 
 def _pairs_of_texts(maps: _Array) -> _Array:
     """Maps of texts as the store's attributes."""
-    pairs = [[{"key": key, "value": {"string_value": text}} for key, text in each or ()] for each in maps.to_pylist()]
+    pairs = [
+        [{"key": key, "value": {"string_value": text}} for key, text in entries or ()] for entries in maps.to_pylist()
+    ]
     return pa.array(pairs, ATTRIBUTES_TYPE)
 
 
@@ -179,7 +181,7 @@ def _plain(value: AnyValue) -> object:
         case None:
             return None
         case "array_value":
-            return [_plain(each) for each in value.array_value.values]
+            return [_plain(item) for item in value.array_value.values]
         case "kvlist_value":
             return {pair.key: _plain(pair.value) for pair in value.kvlist_value.values}
         case "bytes_value":

@@ -114,8 +114,8 @@ class TurnSides:
         return self._read(names | heard, first, last) if heard - names else rows
 
     def _read(self, names: set[str], first_unix_ns: int, last_unix_ns: int) -> list[_Row]:
-        found = self._cursor.execute(_SIDES, [first_unix_ns, last_unix_ns, [*names]]).fetchall()
-        return [dict(zip(("rowid", *PAIRED_COLUMNS, *_READ), row, strict=True)) for row in found]
+        rows = self._cursor.execute(_SIDES, [first_unix_ns, last_unix_ns, [*names]]).fetchall()
+        return [dict(zip(("rowid", *PAIRED_COLUMNS, *_READ), row, strict=True)) for row in rows]
 
     def _recall(self) -> None:
         self._known_since_ns = number(self._cursor, _NEWEST) - 2 * SIDES_APART_NS
@@ -174,7 +174,7 @@ def _joined(rows: Sequence[_Row]) -> Iterator[tuple[_Row, _Row]]:
         service = responses.get((call, row["response_id"]))
         if service is None:
             others = at_place[call, row["turn_index"]]
-            service = next((each for each in others if not row["response_id"] or not each["response_id"]), None)
+            service = next((other for other in others if not row["response_id"] or not other["response_id"]), None)
         if service is not None:
             heard_by.setdefault(id(service), row)
         yield row, _of_client(row, service)
@@ -194,14 +194,14 @@ def _of_client(client: _Row, service: _Row | None) -> _Row:
 
 def _of_service(service: _Row, client: _Row | None, heard_run: str | None) -> _Row:
     """A turn that figures leave out has nothing with which to compare, and what is reported again no stages."""
-    is_first, found = service["first"] == id(service), dict(_NO_OTHER)
+    is_first, columns = service["first"] == id(service), dict(_NO_OTHER)
     if service["heard"] is not None and heard_run is not None:
-        found |= {"heard_call": digest(service["heard"]), "other_run": digest(heard_run)}
+        columns |= {"heard_call": digest(service["heard"]), "other_run": digest(heard_run)}
     if client is not None:
-        found |= _other(client)
+        columns |= _other(client)
         if not is_first or client["outcome"] == "invalid" or client["phase_kind"] == RAMP:
-            found["other_voice_to_voice_ns"] = None
-    return found | (_stages(service, service) if is_first else dict.fromkeys(STAGES.values()))
+            columns["other_voice_to_voice_ns"] = None
+    return columns | (_stages(service, service) if is_first else dict.fromkeys(STAGES.values()))
 
 
 _NO_OTHER: Final[_Row] = dict.fromkeys(PAIRED_COLUMNS)

@@ -98,8 +98,8 @@ def column_of(points: Sequence[PointRow], name: str) -> Any:
     """One of the columns of points, as an array."""
     values: list[Any] = [getattr(point, name) for point in points]
     if name == "quantiles":
-        values = [each and [{"quantile": quantile, "value": value} for quantile, value in each] for each in values]
+        values = [pairs and [{"quantile": quantile, "value": value} for quantile, value in pairs] for pairs in values]
     elif name == "exemplars":
         fields = ("unix_ns", "value", "trace_id", "span_id")
-        values = [[{of: getattr(one, of) for of in fields} for one in each] or None for each in values]
+        values = [[{of: getattr(one, of) for of in fields} for one in items] or None for items in values]
     return pa.array(values, POINT_COLUMNS[name])

@@ -155,7 +155,7 @@ class StoreReader:
                     # It may have been killed, and anybody may listen there now: who holds the file owns the store.
                     failed = error
             try:
-                return self._ask(lambda connection: tuple(each.answer(connection) for each in asked))
+                return self._ask(lambda connection: tuple(question.answer(connection) for question in asked))
             except InUseError:
                 if failed is not None and not isinstance(failed.__cause__, ConnectionRefusedError):
                     raise failed from failed.__cause__

@@ -90,7 +90,7 @@ def _text_labels() -> _TextLabels:
     document: dict[str, Any] = tomllib.loads((files("telemetry") / "data" / "text-labels.toml").read_text("utf-8"))
     general = document["general"]
     frameworks = tuple(
-        _Framework(each["name"], tuple(each["scopes"]), frozenset(each["labels"])) for each in document["framework"]
+        _Framework(table["name"], tuple(table["scopes"]), frozenset(table["labels"])) for table in document["framework"]
     )
     return _TextLabels(
         prefixes=tuple(general["prefixes"]),
@@ -103,7 +103,7 @@ def _text_labels() -> _TextLabels:
 
 _LABELS: Final = _text_labels()
 LABELS: Final = _LABELS.labels.union(*(framework.labels for framework in _LABELS.frameworks))
-_OWN_FRAMEWORK: Final = next(each.name for each in _LABELS.frameworks if semconv.SCOPE in each.scopes)
+_OWN_FRAMEWORK: Final = next(framework.name for framework in _LABELS.frameworks if semconv.SCOPE in framework.scopes)
 
 
 @lru_cache(_REMEMBERED)
@@ -179,7 +179,7 @@ def _kind(name: str, framework: str) -> NameKind:
 
 @cache
 def _labels_of(framework: str) -> frozenset[str]:
-    return next((each.labels for each in _LABELS.frameworks if each.name == framework), frozenset())
+    return next((known.labels for known in _LABELS.frameworks if known.name == framework), frozenset())
 
 
 def _holds_text(value: object) -> bool:

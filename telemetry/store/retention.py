@@ -91,8 +91,8 @@ class Retention:
         """The table that holds the row that was stored first."""
         with self._writer.database.snapshot() as cursor:
             first = " UNION ALL ".join(f"(SELECT commit_number, '{table}' FROM {table} LIMIT 1)" for table in TABLES)
-            found = cursor.execute(first).fetchall()
-        return min(found)[1] if found else "turns"
+            oldest = cursor.execute(first).fetchall()
+        return min(oldest)[1] if oldest else "turns"
 
     def _remove(self, table: Table, before_unix_ns: int | None, rows: int) -> int:
         """Remove about so many rows of a table in whole commits, those stored first; only such as were stored before a

@@ -61,7 +61,7 @@ class RolloutRecord:
     @property
     def verdicts(self) -> tuple[LoggedVerdict, ...]:
         """The verdicts among the entries."""
-        return tuple(found for each in self.entries if (found := each.logged) is not None)
+        return tuple(verdict for entry in self.entries if (verdict := entry.logged) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def rollout_history(connection: StoreConnection, name: str) -> KeptHistory | Non
     part of it."""
     if not has_rollouts(connection):
         return None
-    found = rows(
+    logged = rows(
         connection,
         """
         SELECT sequence, at_unix_ns, fingerprint, stage, since_unix_ns, decision, candidate_turns, control_turns
@@ -164,9 +164,9 @@ def rollout_history(connection: StoreConnection, name: str) -> KeptHistory | Non
         """,
         [name],
     )
-    if not found:
+    if not logged:
         return None
-    first, newest = found[0], found[-1]
+    first, newest = logged[0], logged[-1]
     looks = tuple(
         Look(
             at_unix_ns=row["at_unix_ns"],
@@ -175,7 +175,7 @@ def rollout_history(connection: StoreConnection, name: str) -> KeptHistory | Non
             control_turns=row["control_turns"],
             verdict=row["decision"],
         )
-        for row in found
+        for row in logged
         if row["decision"] is not None and row["fingerprint"] == first["fingerprint"]
     )
     history = RolloutHistory(
@@ -185,7 +185,7 @@ def rollout_history(connection: StoreConnection, name: str) -> KeptHistory | Non
         stage_since_unix_ns=newest["since_unix_ns"],
         looks=looks,
     )
-    moves = [row["stage"] for row in found[1:] if row["decision"] is None]
+    moves = [row["stage"] for row in logged[1:] if row["decision"] is None]
     return KeptHistory(history, newest["sequence"], newest["decision"], len(moves), moves.count(newest["stage"]))
 
 

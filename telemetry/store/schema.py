@@ -77,7 +77,7 @@ def _turn_fields() -> dict[str, ArrowType]:
     inspected = msgspec.inspect.type_info(Turn)
     if not isinstance(inspected, msgspec.inspect.StructType):  # pragma: no cover - Turn is a struct
         raise TypeError("Turn is not a struct")
-    return {each.name: _arrow_type(each.type) for each in inspected.fields}
+    return {field.name: _arrow_type(field.type) for field in inspected.fields}
 
 
 def _metric_type(metric: Metric) -> ArrowType:
@@ -91,7 +91,7 @@ _COMPUTED: Final = tuple(m for m in METRICS.values() if m.column not in TURN_FIE
 SIDES: Final[tuple[Side, Side]] = ("lower", "upper")
 ENDED_COLUMN: Final = "ended_unix_ns"
 # The stages into which the wait of a turn is divided by its moments, by the columns of their lengths.
-STAGES: Final = {each: f"{each}_stage_ns" for each in ("endpointing", "asr", "llm", "tts")}
+STAGES: Final = {stage: f"{stage}_stage_ns" for stage in ("endpointing", "asr", "llm", "tts")}
 # What a turn's row has of the other side's turn (telemetry.store.pairing), and its stages. All are numbers, names are
 # digests: a commit that changes texts where they are may fail (DuckDB 2.0.0).
 PAIRED_COLUMNS: Final = (
@@ -177,14 +177,14 @@ def without_rows(schema: Any) -> ArrowTable:
 
 def fits(turn: Turn) -> bool:
     """Return whether every integer of the turn can be stored."""
-    return all(abs(each) < INTEGER_LIMIT for name in TURN_FIELDS for each in _integers(getattr(turn, name)))
+    return all(abs(integer) < INTEGER_LIMIT for name in TURN_FIELDS for integer in _integers(getattr(turn, name)))
 
 
 def _integers(value: object) -> Iterable[int]:
     if isinstance(value, int):
         yield value
     elif isinstance(value, tuple):
-        yield from (each for each in value if isinstance(each, int))
+        yield from (item for item in value if isinstance(item, int))
 
 
 def ended_unix_ns(turn: Turn) -> int:
@@ -226,7 +226,7 @@ def _derived_columns(turns: Sequence[Turn]) -> list[Any]:
         metric.name: [None if metric.name in turn.withheld_metrics else metric.value(turn) for turn in turns]
         for metric in _COMPUTED
     }
-    columns = [pa.array([*map(_storable, values[each.name])], _metric_type(each)) for each in DERIVED_METRICS]
+    columns = [pa.array([*map(_storable, values[metric.name])], _metric_type(metric)) for metric in DERIVED_METRICS]
     for metric in BOUNDED:
         bounds = [_stored_bounds(metric, turn, value) for turn, value in zip(turns, values[metric.name], strict=True)]
         columns += [pa.array(side, _metric_type(metric)) for side in zip(*bounds, strict=True)]
@@ -279,13 +279,13 @@ def spans_table(spans: Sequence[SpanRow]) -> ArrowTable:
 def points_table(points: Sequence[PointRow]) -> ArrowTable:
     """Metric points as a table; the run and the process have their own columns."""
     columns = {
-        "name": [each.name for each in points],
-        "unix_ns": [each.unix_ns for each in points],
-        "value": [each.value for each in points],
-        "run_id": [_text(each.attributes.get("run_id")) for each in points],
-        "process_id": [_text(each.attributes.get("process_id")) for each in points],
-        "service": [each.service for each in points],
-        "attributes": [_json(each.attributes) for each in points],
+        "name": [point.name for point in points],
+        "unix_ns": [point.unix_ns for point in points],
+        "value": [point.value for point in points],
+        "run_id": [_text(point.attributes.get("run_id")) for point in points],
+        "process_id": [_text(point.attributes.get("process_id")) for point in points],
+        "service": [point.service for point in points],
+        "attributes": [_json(point.attributes) for point in points],
     }
     schema = SCHEMAS["points"]
     arrays = [pa.array(values, schema.field(name).type) for name, values in columns.items()]
@@ -310,17 +310,17 @@ def span_from_row(row: dict[str, Any]) -> SpanRow:
         end_unix_ns=row["timestamp_unix_ns"] + row["duration_ns"],
         attributes=read_attributes(row["span_attributes"]),
         events=tuple(
-            SpanEvent(one_line(each["name"]), each["timestamp_unix_ns"], read_attributes(each["attributes"]))
-            for each in row["events"]
+            SpanEvent(one_line(event["name"]), event["timestamp_unix_ns"], read_attributes(event["attributes"]))
+            for event in row["events"]
         ),
         links=tuple(
             SpanLink(
-                each["trace_id"],
-                each["span_id"],
-                one_line(each["trace_state"]),
-                read_attributes(each["attributes"]),
+                link["trace_id"],
+                link["span_id"],
+                one_line(link["trace_state"]),
+                read_attributes(link["attributes"]),
             )
-            for each in row["links"]
+            for link in row["links"]
         ),
         kind=row["span_kind"],
         status_code=row["status_code"],

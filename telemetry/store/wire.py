@@ -73,8 +73,8 @@ class StoreQuestion(Generic[_Parameters, _Answer]):
         return self if reader is None else functools.partial(self, reader)
 
     def __call__(self, reader: _Asks, /, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
-        (found,) = reader.together(self.of(*values, **named))
-        return found
+        (answered,) = reader.together(self.of(*values, **named))
+        return answered
 
     def of(self, *values: _Parameters.args, **named: _Parameters.kwargs) -> AskedQuestion[_Answer]:
         """The question with these parameters."""
@@ -89,10 +89,10 @@ class StoreQuestion(Generic[_Parameters, _Answer]):
         hints = typing.get_type_hints(self._answer, include_extras=True)
         _, *given = self._signature.parameters.values()
         fields: list[Any] = [
-            (each.name, hints[each.name])
-            if each.default is inspect.Parameter.empty
-            else (each.name, hints[each.name], each.default)
-            for each in given
+            (parameter.name, hints[parameter.name])
+            if parameter.default is inspect.Parameter.empty
+            else (parameter.name, hints[parameter.name], parameter.default)
+            for parameter in given
         ]
         name = f"{self.name}_parameters"
         return msgspec.defstruct(name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
@@ -157,13 +157,13 @@ def asked_together(body: bytes) -> list[AskedQuestion[Any]]:
         named = msgspec.json.decode(body, type=_Together)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise BadQuestionError(f"give a list of questions, each with its name and its parameters: {error}") from error
-    return [question_named(each.name).from_json(bytes(each.parameters)) for each in named]
+    return [question_named(question.name).from_json(bytes(question.parameters)) for question in named]
 
 
 def answer(reader: _Asks, name: str, parameters: bytes) -> object:
     """Answer a question with its parameters in JSON. Raises BadQuestionError, and StoreError as the reader does."""
-    (found,) = reader.together(question_named(name).from_json(parameters))
-    return found
+    (answered,) = reader.together(question_named(name).from_json(parameters))
+    return answered
 
 
 class Owner(msgspec.Struct):
@@ -188,13 +188,15 @@ class AskedSidecar:
     def ask(self, asked: Sequence[AskedQuestion[Any]]) -> tuple[Any, ...]:
         """The answers to questions, in one request, from one snapshot. Raises StoreError when the sidecar cannot be
         reached, refuses, or answers what this version does not understand."""
-        types: tuple[Any, ...] = tuple(question_named(each.name).type_of_answer for each in asked)
+        types: tuple[Any, ...] = tuple(question_named(question.name).type_of_answer for question in asked)
         if len(asked) == 1:
             answer = self._post(f"{QUERY_PATH}/{asked[0].name}", asked[0].parameters)
         else:
-            answer = self._post(QUERY_PATH, [{"name": each.name, "parameters": each.parameters} for each in asked])
+            answer = self._post(
+                QUERY_PATH, [{"name": question.name, "parameters": question.parameters} for question in asked]
+            )
         if answer.status == _BAD_QUESTION and any(part in answer.words for part in _NOT_KNOWN_YET):
-            raise self._sidecar.of_older_version(", ".join(each.name for each in asked))
+            raise self._sidecar.of_older_version(", ".join(question.name for question in asked))
         if answer.status != OK:
             raise self._sidecar.refused(answer)
         try:
@@ -234,4 +236,4 @@ def _unknown(sent: Any, understood: Any) -> str | None:
         parts = [(sent[name], understood[name]) for name in sent]
     else:
         return None
-    return next((found for part in parts if (found := _unknown(*part)) is not None), None)
+    return next((name for part in parts if (name := _unknown(*part)) is not None), None)

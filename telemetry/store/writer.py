@@ -117,7 +117,10 @@ class _Statements:
         columns = {name: content.column(name) for name in content.column_names}
         columns |= {"stored_unix_ns": stored_unix_ns, "commit_number": pa.array(np.full(rows, commit, np.int64))}
         self._new[table].content = pa.Table.from_arrays(
-            [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in schema],
+            [
+                columns[declared.name] if declared.name in columns else pa.nulls(rows, declared.type)
+                for declared in schema
+            ],
             schema=schema,
         )
         self.cursor.execute(f"EXECUTE insert_{table}")
@@ -250,7 +253,7 @@ class StoreWriter:
                 fresh = table_without_text("turns", fresh)
             places = self._new_places("turns", fresh, self._identified("turns", fresh))
             moments = pa.array([kept[place][1] for place in places], pa.int64())
-            calls = [(each.source, each.trace_id, each.call_id, each.started_unix_ns) for each in removed]
+            calls = [(turn.source, turn.trace_id, turn.call_id, turn.started_unix_ns) for turn in removed]
             self._insert("turns", self._pairing.paired(_taken(fresh, places), calls), moments)
             self._recent.pop("turns", None)
             self._count_commit()

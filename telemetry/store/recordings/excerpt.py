@@ -49,22 +49,22 @@ class CallOfTurn(msgspec.Struct, frozen=True):
 
 def excerpt(store: Path, wanted: CallOfTurn, now_unix_ns: int) -> CallExcerpt | None:
     """The stretch of a kept call; None where nothing is kept of the call. Faults are sentences of the answer."""
-    found = find_call(store, wanted.run_id, wanted.call_id, now_unix_ns)
-    if found is None:
+    kept = find_call(store, wanted.run_id, wanted.call_id, now_unix_ns)
+    if kept is None:
         return None
-    call = found.call
+    call = kept.call
     if call is None:
-        return CallExcerpt(fault=found.fault)
+        return CallExcerpt(fault=kept.fault)
     turn, expires = call.turn(wanted.turn_index), call.keep_until_unix_ns
-    if found.audio is None:
-        return CallExcerpt(turn=turn, note=call.note, fault=found.fault, expires_unix_ns=expires)
+    if kept.audio is None:
+        return CallExcerpt(turn=turn, note=call.note, fault=kept.fault, expires_unix_ns=expires)
     first = call.sample_at(wanted.first_perf_ns)
     most = MOST_AUDIO_S * (call.rate_hz or 1)
     end = min(call.sample_at(wanted.end_perf_ns), first + most)
     try:
-        samples = _read(found.audio, call, first, end)
+        samples = _read(kept.audio, call, first, end)
     except (OSError, soundfile.LibsndfileError, ValueError):
-        fault = f"{Path(found.audio).name}: is damaged: its audio cannot be read"
+        fault = f"{Path(kept.audio).name}: is damaged: its audio cannot be read"
         return CallExcerpt(turn=turn, note=call.note, fault=fault, expires_unix_ns=expires)
     is_cut = len(samples) < end - first
     return CallExcerpt(
@@ -75,7 +75,7 @@ def excerpt(store: Path, wanted: CallOfTurn, now_unix_ns: int) -> CallExcerpt | 
         missing=tuple(_missing(call, first, end)),
         turn=turn,
         note=call.note,
-        fault=f"{Path(found.audio).name}: is cut off: it lacks the end of this stretch" if is_cut else None,
+        fault=f"{Path(kept.audio).name}: is cut off: it lacks the end of this stretch" if is_cut else None,
         expires_unix_ns=expires,
     )
 
@@ -120,7 +120,7 @@ def _encoded(samples: Any, rate_hz: int) -> bytes:
 
 def _missing(call: KeptCall, first: int, end: int) -> list[tuple[int, int, str]]:
     return [
-        (_moment(call, max(each.first_sample, first)), _moment(call, min(each.end_sample, end)), each.reason)
-        for each in call.missing
-        if each.end_sample > first and each.first_sample < end
+        (_moment(call, max(gap.first_sample, first)), _moment(call, min(gap.end_sample, end)), gap.reason)
+        for gap in call.missing
+        if gap.end_sample > first and gap.first_sample < end
     ]

@@ -108,8 +108,8 @@ def call_key(call_id: str) -> str:
 
 def kept_file(name: str) -> KeptFile | None:
     """Return what a file name says; None for a file that is not one of ours."""
-    found = _FILE_NAME.fullmatch(name)
-    return None if found is None else KeptFile(found[1], int(found[2]), int(found[3]), found[4])
+    match = _FILE_NAME.fullmatch(name)
+    return None if match is None else KeptFile(match[1], int(match[2]), int(match[3]), match[4])
 
 
 def is_run_folder(name: str) -> bool:

@@ -22,7 +22,7 @@ def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> 
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(INDEX_SUFFIX))
     except OSError:
         return [], 0, True
-    found: list[tuple[str, int]] = []
+    turns: list[tuple[str, int]] = []
     looked = 0
     for name in names[:MOST_CALLS]:
         known = kept_file(name)
@@ -35,8 +35,8 @@ def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> 
         for turn in call.turns:
             texts = (turn.asked, turn.transcript, turn.reply)
             if any(text is not None and wanted in text.casefold() for text in texts):
-                found.append((call.call_id, turn.turn_index))
-    return found[:_MOST_TURNS], looked, len(names) <= MOST_CALLS and len(found) <= _MOST_TURNS
+                turns.append((call.call_id, turn.turn_index))
+    return turns[:_MOST_TURNS], looked, len(names) <= MOST_CALLS and len(turns) <= _MOST_TURNS
 
 
 def _read(index: Path) -> KeptCall | None:

@@ -85,7 +85,7 @@ class RunCatalog:
             entries += _noted(place, self._read(place, asked))
             progress(number + 1, len(places))
         joined = self._joined(entries)
-        return sorted(joined, key=lambda each: (each.listed_unix_ns, each.run_id, each.store), reverse=True)
+        return sorted(joined, key=lambda entry: (entry.listed_unix_ns, entry.run_id, entry.store), reverse=True)
 
     def _read(self, place: StorePlace, asked: "_AskedStores") -> list[RunEntry]:
         summed, fault = None, None
@@ -94,14 +94,14 @@ class RunCatalog:
         except (BadSummaryError, OSError) as error:
             fault = _reason(error)
         try:
-            found = self._read_store(place, summed, asked)
+            entries = self._read_store(place, summed, asked)
         except (StoreError, ConfigError, OSError) as error:
             # The row of a sidecar begins with its address already.
             fault = _reason(error).removeprefix(f"{place.store}: " if place.is_remote else "")
-            found = [] if summed is None else [summed]
-        if not found and (place.folder is not None or fault is not None):
+            entries = [] if summed is None else [summed]
+        if not entries and (place.folder is not None or fault is not None):
             return [_unread(place, fault or NOTHING_STORED)]
-        return found if fault is None else [msgspec.structs.replace(each, fault=fault) for each in found]
+        return entries if fault is None else [msgspec.structs.replace(entry, fault=fault) for entry in entries]
 
     def _read_store(self, place: StorePlace, summed: RunEntry | None, asked: "_AskedStores") -> list[RunEntry]:
         """Every run of the place; of `summed` what its command said of it, unless that was by other objectives."""
@@ -112,13 +112,13 @@ class RunCatalog:
         if not place.is_remote and not is_store(Path(place.store)):
             return [] if summed is None else [judged_anew(summed, None) if is_judged_anew else summed]
         objectives = objectives_of(place.folder) if self._objectives is None else self._objectives
-        found = [_entry(place, run) for run in asked.runs(place.store, objectives)]
+        entries = [_entry(place, run) for run in asked.runs(place.store, objectives)]
         if place.is_remote and begun is not None:
-            found = [each for each in found if each.run_id in begun]
+            entries = [entry for entry in entries if entry.run_id in begun]
         if summed is None:
-            return found
-        others = [each for each in found if each.run_id != summed.run_id and each.run_id in (begun or ())]
-        own = next((each for each in found if each.run_id == summed.run_id), None)
+            return entries
+        others = [entry for entry in entries if entry.run_id != summed.run_id and entry.run_id in (begun or ())]
+        own = next((entry for entry in entries if entry.run_id == summed.run_id), None)
         return [judged_anew(summed, own) if is_judged_anew else summed, *others]
 
     def _judges_anew(self, folder: Path | None) -> bool:
@@ -128,21 +128,21 @@ class RunCatalog:
     def _joined(self, entries: Sequence[RunEntry]) -> list[RunEntry]:
         """One entry of each run: what its folder says of it, which store its turns are in, and the verdict by the
         objectives that are given."""
-        shared = {each.run_id: each for each in entries if each.folder is None}
-        found: list[RunEntry] = []
+        shared = {entry.run_id: entry for entry in entries if entry.folder is None}
+        merged: list[RunEntry] = []
         taken: set[str] = set()
-        for each in entries:
-            stored = None if each.folder is None else shared.get(each.run_id)
-            if each.folder is None or stored is None or (not is_address(each.store) and is_store(Path(each.store))):
-                found.append(each)
+        for entry in entries:
+            stored = None if entry.folder is None else shared.get(entry.run_id)
+            if entry.folder is None or stored is None or (not is_address(entry.store) and is_store(Path(entry.store))):
+                merged.append(entry)
                 continue
-            taken.add(each.run_id)
-            if each.state == "damaged":
-                found.append(msgspec.structs.replace(stored, folder=each.folder, name=each.name, note=each.note))
+            taken.add(entry.run_id)
+            if entry.state == "damaged":
+                merged.append(msgspec.structs.replace(stored, folder=entry.folder, name=entry.name, note=entry.note))
                 continue
-            entry = judged_anew(each, stored) if self._judges_anew(Path(each.folder)) else each
-            found.append(msgspec.structs.replace(entry, store=stored.store, note=each.note or stored.note))
-        return [each for each in found if each.folder is not None or each.run_id not in taken]
+            judged = judged_anew(entry, stored) if self._judges_anew(Path(entry.folder)) else entry
+            merged.append(msgspec.structs.replace(judged, store=stored.store, note=entry.note or stored.note))
+        return [entry for entry in merged if entry.folder is not None or entry.run_id not in taken]
 
 
 class _AskedStores:
@@ -163,10 +163,10 @@ class _AskedStores:
                     self._answers[key] = reader.run_list(objectives, None if is_address(store) else self._now_unix_ns)
             except StoreError as error:
                 self._answers[key] = error
-        found = self._answers[key]
-        if isinstance(found, StoreError):
-            raise found
-        return found
+        answer = self._answers[key]
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
 
 
 def _entry(place: StorePlace, listed: ListedRun) -> RunEntry:
@@ -206,7 +206,7 @@ def _whole(text: str | None) -> int | None:
 
 def _noted(place: StorePlace, entries: list[RunEntry]) -> list[RunEntry]:
     notes = read_notes(place.notes_folder)
-    return [msgspec.structs.replace(each, note=notes.get(each.run_id)) for each in entries] if notes else entries
+    return [msgspec.structs.replace(entry, note=notes.get(entry.run_id)) for entry in entries] if notes else entries
 
 
 def _unread(place: StorePlace, fault: str) -> RunEntry:
@@ -251,23 +251,25 @@ def find_run(
         inside = open_catalog(store).entries()
         return _only(text, _named(run_id, inside), f"known are {_names(inside)}")
     known = listed()
-    found = _named(text, known)
-    return _only(text, found, f"known are {_names(known)}" if known else "there are no runs here")
+    matches = _named(text, known)
+    return _only(text, matches, f"known are {_names(known)}" if known else "there are no runs here")
 
 
 def _named(text: str, known: Sequence[RunEntry]) -> list[RunEntry]:
-    exact = [each for each in known if text in (each.run_id, each.name)]
-    return exact or [each for each in known if text and (each.run_id.startswith(text) or each.name.startswith(text))]
+    exact = [entry for entry in known if text in (entry.run_id, entry.name)]
+    return exact or [
+        entry for entry in known if text and (entry.run_id.startswith(text) or entry.name.startswith(text))
+    ]
 
 
-def _only(text: str, found: Sequence[RunEntry], advice: str) -> RunEntry:
-    if not found:
+def _only(text: str, matches: Sequence[RunEntry], advice: str) -> RunEntry:
+    if not matches:
         raise ConfigError(text, [f"is no run: {advice}"])
-    if len(found) > 1:
-        raise ConfigError(text, [f"is {len(found):,} runs ({_names(found)}): {advice}"])
-    return found[0]
+    if len(matches) > 1:
+        raise ConfigError(text, [f"is {len(matches):,} runs ({_names(matches)}): {advice}"])
+    return matches[0]
 
 
 def _names(known: Sequence[RunEntry]) -> str:
-    names = [each.name or each.run_id for each in known[:_MOST_NAMED]]
+    names = [entry.name or entry.run_id for entry in known[:_MOST_NAMED]]
     return ", ".join([*names, f"{len(known) - _MOST_NAMED:,} more"] if known[_MOST_NAMED:] else names) or "none"

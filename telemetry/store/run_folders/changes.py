@@ -25,16 +25,16 @@ _LONGEST_NAME_BYTES: Final = 240
 
 def read_notes(folder: Path | None) -> dict[str, str]:
     """The notes of a folder, by run; empty where there are none, or they cannot be read."""
-    found: dict[str, str] = {}
+    notes: dict[str, str] = {}
     if folder is None:
-        return found
+        return notes
     with contextlib.suppress(OSError), os.scandir(folder) as inside:
-        for each in inside:
-            if each.name.endswith(_SUFFIX) and not each.name.startswith("."):
+        for entry in inside:
+            if entry.name.endswith(_SUFFIX) and not entry.name.startswith("."):
                 with contextlib.suppress(OSError):
-                    text = Path(each.path).read_text(encoding="utf-8", errors="replace")
-                    found[unquote(each.name.removesuffix(_SUFFIX))] = text[:LONGEST_NOTE_CHARS].strip()
-    return found
+                    text = Path(entry.path).read_text(encoding="utf-8", errors="replace")
+                    notes[unquote(entry.name.removesuffix(_SUFFIX))] = text[:LONGEST_NOTE_CHARS].strip()
+    return notes
 
 
 def write_note(folder: Path, run_id: str, text: str) -> None:
@@ -91,7 +91,7 @@ def remove_folder(folder: Path) -> None:
 def finish_removals(root: Path) -> int:
     """Delete what killed removals left in a folder of runs; how many there were. Raises StoreError."""
     with os.scandir(root) as inside:
-        left = [Path(each.path) for each in inside if each.name.startswith(REMOVING_PREFIX) and each.is_dir()]
+        left = [Path(entry.path) for entry in inside if entry.name.startswith(REMOVING_PREFIX) and entry.is_dir()]
     for folder in left:
         _delete(folder)
     return len(left)
@@ -117,18 +117,18 @@ def writer_in(folder: Path) -> int | None:
     """A process that has a file below the folder open to write; None where there is none, or nobody can say (another
     system, or processes of another user)."""
     inside = f"{folder.resolve()}{os.sep}"
-    with contextlib.suppress(OSError), os.scandir(_PROCESSES) as found:
-        for process in found:
+    with contextlib.suppress(OSError), os.scandir(_PROCESSES) as processes:
+        for process in processes:
             if process.name.isdigit() and _writes(Path(process.path), inside):
                 return int(process.name)
     return None
 
 
 def _writes(process: Path, inside: str) -> bool:
-    with contextlib.suppress(OSError), os.scandir(process / "fd") as found:
-        for each in found:
+    with contextlib.suppress(OSError), os.scandir(process / "fd") as descriptors:
+        for descriptor in descriptors:
             with contextlib.suppress(OSError):
-                if str(Path(each.path).readlink()).startswith(inside) and _is_to_write(process, each.name):
+                if str(Path(descriptor.path).readlink()).startswith(inside) and _is_to_write(process, descriptor.name):
                     return True
     return False
 

@@ -34,7 +34,7 @@ def compared_by(entries: Sequence[RunEntry], given: Sequence[Objective] | None) 
     if given is not None:
         return ComparedBy(tuple(given))
     own = objectives_of(_folder(entries[0]))
-    others = (each.reference for each in entries[1:] if are_judged_otherwise(_folder(each), own))
+    others = (entry.reference for entry in entries[1:] if are_judged_otherwise(_folder(entry), own))
     return ComparedBy(own, frozenset(others))
 
 
@@ -53,13 +53,13 @@ def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Obj
         tuple(counted(objectives)),
     )
     with opened(entry.store) as reader:
-        found = reader.run_turns(asked)
-    if found is None:
+        run = reader.run_turns(asked)
+    if run is None:
         why = f"{entry.store} holds no turn of this run"
         if entry.is_empty:
             why = f"no turn of it is stored: {entry.sentence}"
         raise StoreError(f"{entry.title}: {why}")
-    return replace(found, name=entry.name)
+    return replace(run, name=entry.name)
 
 
 def compare_entries(

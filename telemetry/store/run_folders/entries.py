@@ -122,12 +122,12 @@ class RunFilter:
             (self.protocol, run.protocol),
             (self.users, run.users),
         )
-        return all(asked is None or asked == found for asked, found in wanted)
+        return all(asked is None or asked == actual for asked, actual in wanted)
 
 
 def narrowed(runs: Iterable[RunEntry], f: RunFilter) -> list[RunEntry]:
     """The runs that match, in the order in which they came."""
-    return [each for each in runs if f.matches(each)]
+    return [run for run in runs if f.matches(run)]
 
 
 MOST_TRENDS: Final = 6
@@ -155,10 +155,10 @@ class RunTrends:
 
 def run_trends(entries: Sequence[RunEntry]) -> RunTrends:
     """The trends of at least two runs."""
-    fit = [each for each in entries if each.state not in _UNFIT and each.p95_ns is not None and each.began_unix_ns]
+    fit = [entry for entry in entries if entry.state not in _UNFIT and entry.p95_ns is not None and entry.began_unix_ns]
     groups: defaultdict[str, list[RunEntry]] = defaultdict(list)
-    for each in sorted(fit, key=lambda entry: entry.began_unix_ns or 0):
-        groups[_label(each)].append(each)
+    for entry in sorted(fit, key=lambda entry: entry.began_unix_ns or 0):
+        groups[_label(entry)].append(entry)
     several = sorted(
         (RunTrend(label, tuple(runs)) for label, runs in groups.items() if len(runs) > 1),
         key=lambda trend: (-len(trend.runs), trend.label),
@@ -166,11 +166,11 @@ def run_trends(entries: Sequence[RunEntry]) -> RunTrends:
     return RunTrends(tuple(several[:MOST_TRENDS]), len(several[MOST_TRENDS:]), len(entries) - len(fit))
 
 
-def _label(each: RunEntry) -> str:
+def _label(entry: RunEntry) -> str:
     parts = (
-        each.target,
-        each.scenario,
-        each.profile,
-        None if each.users is None else f"{each.users} callers",
+        entry.target,
+        entry.scenario,
+        entry.profile,
+        None if entry.users is None else f"{entry.users} callers",
     )
     return " · ".join(one_line(part, 60) for part in parts if part) or "not said"

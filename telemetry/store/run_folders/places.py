@@ -66,22 +66,22 @@ def is_run_folder(folder: Path) -> bool:
 def places_of(given: Sequence[str]) -> list[StorePlace]:
     """Every store at what was named, each once, in the order of names. Raises ConfigError for what is not a folder;
     a folder without any run is no error, nor that RUNS_FOLDER is missing: the first run makes it."""
-    found: dict[StorePlace, None] = {}
+    stores: dict[StorePlace, None] = {}
     faults: list[str] = []
-    for each in given:
-        if is_address(each):
-            places = [StorePlace(each.rstrip("/"))]
-        elif each == RUNS_FOLDER and not Path(each).exists():
+    for name in given:
+        if is_address(name):
+            places = [StorePlace(name.rstrip("/"))]
+        elif name == RUNS_FOLDER and not Path(name).exists():
             places = []
-        elif not Path(each).is_dir():
-            faults.append(f"{each} is not a folder: give a folder of runs, a run's folder, a store or http://HOST:4318")
+        elif not Path(name).is_dir():
+            faults.append(f"{name} is not a folder: give a folder of runs, a run's folder, a store or http://HOST:4318")
             continue
         else:
-            places = _in_folder(Path(each))
-        found.update(dict.fromkeys(places))
+            places = _in_folder(Path(name))
+        stores.update(dict.fromkeys(places))
     if faults:
         raise ConfigError("runs", faults)
-    return list(found)
+    return list(stores)
 
 
 def _in_folder(folder: Path) -> list[StorePlace]:
@@ -91,7 +91,7 @@ def _in_folder(folder: Path) -> list[StorePlace]:
     if is_run_folder(folder):
         return [run_place(folder)]
     with os.scandir(folder) as inside:
-        names = sorted(each.name for each in inside if not each.name.startswith(".") and each.is_dir())
+        names = sorted(entry.name for entry in inside if not entry.name.startswith(".") and entry.is_dir())
     return [run_place(folder / name) for name in names]
 
 

@@ -107,23 +107,23 @@ def read_summary(place: StorePlace) -> RunEntry | None:
     except FileNotFoundError:
         return None
     try:
-        found = msgspec.json.decode(content, type=_Summary)
+        summary = msgspec.json.decode(content, type=_Summary)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadSummaryError(f"{SUMMARY_NAME} cannot be understood ({error})") from error
-    if found.run.state != "ended":
+    if summary.run.state != "ended":
         return None
-    run, figures, telemetry = found.run, found.metrics.voice_to_voice, found.telemetry
-    generator, calibration = found.generator, found.generator.calibration
+    run, figures, telemetry = summary.run, summary.metrics.voice_to_voice, summary.telemetry
+    generator, calibration = summary.generator, summary.generator.calibration
     # Only objectives that the generator's own open turns leave undecided have no verdict.
-    is_by_generator = found.exit_code == _GENERATOR_LIMITED
-    is_undecided = is_by_generator and found.verdict is not None and found.verdict.state == "undecided"
+    is_by_generator = summary.exit_code == _GENERATOR_LIMITED
+    is_undecided = is_by_generator and summary.verdict is not None and summary.verdict.state == "undecided"
     is_limited = ((is_by_generator or generator.limited) and not is_undecided) or generator.processes_lost > 0
     return RunEntry(
         run_id=run.id,
         store=place.store,
         folder=str(place.folder),
         name=place.folder.name,
-        state="undecided" if is_undecided else _STATES.get(found.exit_code, "undecided"),
+        state="undecided" if is_undecided else _STATES.get(summary.exit_code, "undecided"),
         began_unix_ns=run.started_unix_ns,
         target=run.target,
         protocol=run.protocol,
@@ -131,14 +131,14 @@ def read_summary(place: StorePlace) -> RunEntry | None:
         users=run.users,
         scenario=run.scenario,
         profile=_profile(run.profile),
-        turns=found.turns.total,
-        invalid=found.turns.invalid,
+        turns=summary.turns.total,
+        invalid=summary.turns.invalid,
         p50_ns=_ns(figures.p50_s),
         p95_ns=_ns(figures.p95_s),
         p99_ns=_ns(figures.p99_s),
-        sentence=found.verdict.sentence if found.verdict is not None else found.exit_reason,
+        sentence=summary.verdict.sentence if summary.verdict is not None else summary.exit_reason,
         is_generator_limited=is_limited,
-        cohorts=None if found.cohorts is None else tuple(sorted(each.name for each in found.cohorts)),
+        cohorts=None if summary.cohorts is None else tuple(sorted(cohort.name for cohort in summary.cohorts)),
         missing_turns=None if telemetry is None else missing_turns(telemetry.emitted, telemetry.missing),
         calibrated_to_ms=None if calibration is None else _ms(calibration.error_s),
     )
@@ -146,7 +146,7 @@ def read_summary(place: StorePlace) -> RunEntry | None:
 
 def _profile(of: _Profile) -> str | None:
     noise = of.noise if of.noise is None or of.snr_db is None else f"{of.noise} {declared_decibels(of.snr_db)}"
-    return ", ".join(each for each in (noise, of.channel) if each) or None
+    return ", ".join(part for part in (noise, of.channel) if part) or None
 
 
 def _ms(seconds: float | None) -> float | None:
