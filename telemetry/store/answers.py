@@ -131,14 +131,9 @@ class MetricStats:
     @property
     def stated_bounds(self) -> str | None:
         """The statistics whose measurement bounds differ from them: `p95 818 ms (measured within 806–818)`."""
-        stated = [(statistic, within) for statistic in STATISTICS if (within := self.within(statistic)) is not None]
+        stated = [(name, within) for name in STATISTICS if (within := self.within(name)) is not None]
         metric = DEFINITIONS[self.name]
-        return (
-            ", ".join(
-                f"{statistic} {metric.format(getattr(self, statistic))} ({within})" for statistic, within in stated
-            )
-            or None
-        )
+        return ", ".join(f"{name} {metric.format(getattr(self, name))} ({within})" for name, within in stated) or None
 
     @property
     def stated_estimates(self) -> str | None:

@@ -146,10 +146,10 @@ def objectives_page(connection: StoreConnection, objectives: Objectives, f: Filt
         choices = values_of_turns(connection, replace(period, run_id=None), burn.source)
     return ObjectivesPage(
         burn=burn,
-        runs=[each for each in known if each.turns and begin <= each.last_unix_ns and each.first_unix_ns < end][
-            :MOST_RUNS
-        ],
-        run=next((each for each in known if each.run_id == f.run_id), None),
+        runs=[
+            record for record in known if record.turns and begin <= record.last_unix_ns and record.first_unix_ns < end
+        ][:MOST_RUNS],
+        run=next((record for record in known if record.run_id == f.run_id), None),
         choices=choices,
         evidence=runs_evidence(connection, known, turns.by_run),
     )
@@ -224,8 +224,8 @@ def turns_by_run(connection: StoreConnection, f: Filter, source: Source) -> dict
         SELECT run_id, count(*) AS total, count(*) FILTER (outcome = 'invalid') AS invalid
         FROM turns WHERE {where.sql} GROUP BY run_id
         """
-    found = rows(connection, statement, list(where.values))
-    return {row["run_id"]: CountedTurns(row["total"], row["invalid"]) for row in found}
+    counts = rows(connection, statement, list(where.values))
+    return {row["run_id"]: CountedTurns(row["total"], row["invalid"]) for row in counts}
 
 
 def values_of_turns(connection: StoreConnection, f: Filter, source: Source) -> dict[str, tuple[str, ...]]:
@@ -248,8 +248,8 @@ def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTur
     known = processes_of_runs(connection, {run_id: emitted.get(run_id, ()) for run_id in counted}, declared)
     limited = [
         run_id
-        for run_id, found in known.items()
-        if generator_limit(found, asked.get(run_id), connection.now_unix_ns) is not None
+        for run_id, processes in known.items()
+        if generator_limit(processes, asked.get(run_id), connection.now_unix_ns) is not None
     ]
     return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
 
@@ -266,15 +266,15 @@ def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurn
 
 def runs_evidence(connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str]) -> RunsEvidence:
     """Return what some of the runs of a store say of how they were measured."""
-    counted = [each for each in known if each.run_id in run_ids]
+    counted = [record for record in known if record.run_id in run_ids]
     if not counted:
         return RunsEvidence()
-    bounds = [each.calibrated_to_ms for each in counted if each.calibrated_to_ms is not None]
+    bounds = [record.calibrated_to_ms for record in counted if record.calibrated_to_ms is not None]
     return RunsEvidence(
         runs=len(counted),
         calibrated=len(bounds),
         calibrated_to_ms=max(bounds, key=float, default=None),
-        loss=loss_of_runs(connection, frozenset(each.run_id for each in counted)),
+        loss=loss_of_runs(connection, frozenset(record.run_id for record in counted)),
     )
 
 

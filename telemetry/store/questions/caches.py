@@ -111,19 +111,19 @@ def cache_answer(connection: StoreConnection, f: Filter) -> CacheAnswer:
     """The answer from the turns of a filter."""
     waits, ticks, judged = _waits_of_turns(connection, f), _ticks_of_turns(connection, f), _intents(connection, f)
     caches, routes = _caches(waits), [row for row in waits if row["what"] == "route"]
-    found = {"cache": caches} | {
+    by_kind = {"cache": caches} | {
         what: _named(what, [row for row in waits if row["what"] == what]) for what in ("route", "model", "fallback")
     }
-    by_name = {each.name: each for each in caches}
+    by_name = {group.name: group for group in caches}
     hits, misses = by_name.get(HIT), by_name.get(MISS)
     every = [row["tick"] for row in ticks]
     return CacheAnswer(
         turns=sum(row["turns"] for row in routes),
-        reported=sum(each.turns for each in (hits, misses) if each is not None),
+        reported=sum(group.turns for group in (hits, misses) if group is not None),
         hits=0 if hits is None else hits.turns,
         tiers=counts_over_time(_renamed(ticks, "tier"), (MISS, *_ORDER["cache"]), among=every),
         fallbacks=counts_over_time(_renamed(ticks, "fallback"), _ORDER["fallback"], among=every),
-        waits={what: groups for what, groups in found.items() if _is_reported(what, groups)},
+        waits={what: groups for what, groups in by_kind.items() if _is_reported(what, groups)},
         saved=_saved(hits, misses),
         false_hits=FalseAnswers(judged["hits_judged"], judged["hits_false"]),
         false_misses=FalseAnswers(judged["misses_judged"], judged["misses_false"]),
@@ -131,7 +131,7 @@ def cache_answer(connection: StoreConnection, f: Filter) -> CacheAnswer:
 
 
 def _is_reported(what: str, groups: Sequence[WaitOfGroup]) -> bool:
-    return any(each.name not in (NOT_REPORTED, NO_FALLBACK) for each in groups)
+    return any(group.name not in (NOT_REPORTED, NO_FALLBACK) for group in groups)
 
 
 def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | None:
@@ -180,10 +180,10 @@ def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
         return place, name == NOT_REPORTED, -sum(row["turns"] for row in groups[name]), name
 
     ordered = sorted(groups, key=order)
-    found = [_group(name, groups[name]) for name in ordered[:MOST_NAMES]]
+    shown = [_group(name, groups[name]) for name in ordered[:MOST_NAMES]]
     if rest := [row for name in ordered[MOST_NAMES:] for row in groups[name]]:
-        found.append(_group(OTHERS, rest))
-    return tuple(found)
+        shown.append(_group(OTHERS, rest))
+    return tuple(shown)
 
 
 def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
@@ -204,7 +204,7 @@ def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
 def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
     where = grouped(f) & valid(f)
     column = METRICS[HEADLINE].column
-    found: list[Row] = []
+    waits: list[Row] = []
     for what, value in ANSWERING.items():
         known = "cache_hit IS NOT NULL" if what == "tier" else "true"
         statement = f"""
@@ -212,8 +212,8 @@ def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
                    coalesce(sum({column}), 0)::DOUBLE AS total, list({column}) FILTER ({column} IS NOT NULL) AS values
             FROM turns WHERE {where.sql} AND {known} GROUP BY ALL
             """
-        found += rows(connection, statement, list(where.values))
-    return found
+        waits += rows(connection, statement, list(where.values))
+    return waits
 
 
 def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
@@ -280,12 +280,12 @@ def model_servers(
 ) -> tuple[ModelServer, ...]:
     """Return what each model server reported from shortly before `since_unix_ns` to `until_unix_ns`, by name and
     model."""
-    found = rows(connection, _READINGS, [SCRAPE_SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
-    if not found:
+    readings = rows(connection, _READINGS, [SCRAPE_SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
+    if not readings:
         return ()
-    up = {row["service"]: row for row in found if row["name"] == SCRAPE_UP}
+    up = {row["service"]: row for row in readings if row["name"] == SCRAPE_UP}
     by_model: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
-    for row in found:
+    for row in readings:
         if row["name"] != SCRAPE_UP:
             model = json.loads(row["attributes"]).get(GEN_AI_REQUEST_MODEL)
             by_model.setdefault((row["service"], model), []).append(row)
@@ -350,25 +350,25 @@ def _grown(series: list[dict[str, Any]], names: Sequence[str]) -> int | None:
     """Return by how much a counter grew over all engines of a server, by the first of its names that the server
     uses."""
     for name in names:
-        found = [row["grown"] for row in series if row["name"] == name and row["steps"]]
-        if found:
-            return round(sum(found))
+        grown = [row["grown"] for row in series if row["name"] == name and row["steps"]]
+        if grown:
+            return round(sum(grown))
     return None
 
 
 def _spread(series: list[dict[str, Any]], name: str) -> RequestTimes | None:
-    found = [row for row in series if row["name"] == name and row["steps"]]
-    if not found:
+    histograms = [row for row in series if row["name"] == name and row["steps"]]
+    if not histograms:
         return None
-    bounds = found[0]["bounds"]
+    bounds = histograms[0]["bounds"]
     # Engines of one server share their bounds; a server of another version that took its place may not.
     counts = [
-        sum(step[place] for row in found for step in row["buckets"] if len(step) == len(bounds) + 1)
+        sum(step[place] for row in histograms for step in row["buckets"] if len(step) == len(bounds) + 1)
         for place in range(len(bounds) + 1)
     ]
     count = sum(counts)
     above_s, until_s = _between(bounds, counts, 0.95) if count >= MIN_COUNT_FOR["p95"] else (None, None)
-    seconds = sum(row["seconds"] or 0.0 for row in found)
+    seconds = sum(row["seconds"] or 0.0 for row in histograms)
     return RequestTimes(count, seconds / count if count else None, above_s, until_s)
 
 

@@ -119,8 +119,10 @@ def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -
     head = open_view(connection, view)
     if head.run is None:
         return CohortsAnswer(head)
-    known = sorted(head.summary.cohorts if head.summary else (), key=lambda each: (-each.turns.total, each.cohort))
-    names = tuple(each.cohort for each in known)
+    known = sorted(
+        head.summary.cohorts if head.summary else (), key=lambda summary: (-summary.turns.total, summary.cohort)
+    )
+    names = tuple(summary.cohort for summary in known)
     covering = _covering(kept_rollouts(connection), names, asked)
     if covering is None:
         pair = _pair(known, asked)
@@ -163,20 +165,20 @@ def _compared(
     view, lost = asked
     within_ns = _good_within_ns(view.objectives)
     question = replace(question_of(with_shown(plan, within_ns), None, view.objectives), filter=f)
-    found = read_cohorts(connection, question)
+    cohorts = read_cohorts(connection, question)
     verdict = None if logged is None else logged.verdict
     return compare_cohorts(
         ComparedCohorts(
             plan=plan,
-            candidate=found.candidate,
-            control=found.control,
-            sizes=found.sizes,
+            candidate=cohorts.candidate,
+            control=cohorts.control,
+            sizes=cohorts.sizes,
             telemetry_lost=_telemetry_lost(connection, question) if logged else lost,
             is_planned=covering is not None,
             stage=None if verdict is None else plan.stage(verdict.stage),
             units=_units(connection, question, verdict),
             logged=() if verdict is None else verdict.checks,
-            one_in=found.one_in,
+            one_in=cohorts.one_in,
             good_within_ns=within_ns,
         )
     )
@@ -208,7 +210,7 @@ def _covering(records: Sequence[RolloutRecord], names: Sequence[str], asked: Coh
     """The rollout about the two cohorts, of several the one with the newest entry; where no cohorts are asked for, one
     that is about any of those that are there."""
     wanted = {name for name in (asked.control, asked.candidate) if name is not None}
-    for record in sorted(records, key=lambda each: -each.entries[-1].at_unix_ns):
+    for record in sorted(records, key=lambda record: -record.entries[-1].at_unix_ns):
         try:
             plan = parse_plan(record.plan_text, record.name)
         except ConfigError:
@@ -236,13 +238,13 @@ def _rollout(covering: _Covering, compared: CohortComparison, logged: LoggedVerd
 
 def _good_within_ns(objectives: Sequence[Objective]) -> float | None:
     """The time within which a turn is good by the objective on the headline over all turns; None without one."""
-    of_all = (each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part)
-    return next((each.threshold for each in of_all), None)
+    of_all = (objective for objective in objectives if objective.metric == HEADLINE and not objective.is_of_a_part)
+    return next((objective.threshold for objective in of_all), None)
 
 
 def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, str] | None:
     """The control and the candidate: as asked for, the others by their names and their turns."""
-    names = [each.cohort for each in known]
+    names = [summary.cohort for summary in known]
     left = [name for name in names if name not in (asked.control, asked.candidate)]
     if asked.control is not None and asked.candidate is not None:
         return None if asked.control == asked.candidate else (asked.control, asked.candidate)

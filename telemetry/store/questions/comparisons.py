@@ -105,14 +105,14 @@ class TurnColumns:
     def numbers(self) -> dict[str, str]:
         """The numbers that are read, and the expression of each on the turns of `with_judgments`: of each objective
         which turns miss it, and which are open."""
-        found = {name: METRICS[name].column for name in self.metrics} | {
+        numbers = {name: METRICS[name].column for name in self.metrics} | {
             name: _REPORTED[name] for name in self.reported
         }
         for place, objective in enumerate(self.objectives):
             judgment = column_of(place)
-            found[columns.missed_column(objective.name)] = f"CASE {judgment} WHEN {GOOD} THEN 0 WHEN {BAD} THEN 1 END"
-            found[columns.open_column(objective.name)] = f"coalesce({judgment} > {BAD}, false)::INTEGER"
-        return found
+            numbers[columns.missed_column(objective.name)] = f"CASE {judgment} WHEN {GOOD} THEN 0 WHEN {BAD} THEN 1 END"
+            numbers[columns.open_column(objective.name)] = f"coalesce({judgment} > {BAD}, false)::INTEGER"
+        return numbers
 
     def labels(self, connection: StoreConnection, where: Condition) -> dict[str, tuple[str, ...]]:
         """The values of each slice that get a code: the commonest among the turns of a condition, in the order of the
@@ -179,32 +179,32 @@ def columns_of_turns(
     if asked.unit == "user":
         selected.append("user_id IS NULL AS unnamed")
     values = [list(semconv.OUTCOMES), *map(list, labels.values()), *table.values, *mine.values]
-    found: dict[str, Any] = connection.execute(
+    arrays: dict[str, Any] = connection.execute(
         f"SELECT {', '.join(selected)} FROM {table.sql} WHERE {mine.sql} LIMIT {MOST_TURNS + 1}", values
     ).fetchnumpy()
-    started = found["started_unix_ns"]
+    started = arrays["started_unix_ns"]
     if started.size > MOST_TURNS:
         raise StoreError(f"{name}: more than {MOST_TURNS:,} turns for one answer, narrow the question by its time")
-    codes = {each: packed_codes(found[f"c_{each}"]) for each in (columns.OUTCOME, *labels)}
-    codes[columns.CALL] = packed_codes(np.unique(found["call"], return_inverse=True)[1])
+    codes = {label: packed_codes(arrays[f"c_{label}"]) for label in (columns.OUTCOME, *labels)}
+    codes[columns.CALL] = packed_codes(np.unique(arrays["call"], return_inverse=True)[1])
     if asked.with_audio:
-        codes[columns.AUDIO] = packed_codes(found["c_audio"])
+        codes[columns.AUDIO] = packed_codes(arrays["c_audio"])
     return CohortTurns(
         cohort=name,
         turns=int(started.size),
-        numbers={each: packed_numbers(found[f"n_{place}"]) for place, each in enumerate(numbers)},
+        numbers={key: packed_numbers(arrays[f"n_{place}"]) for place, key in enumerate(numbers)},
         codes=codes,
         labels=dict(labels),
         first_unix_ns=int(started.min()) if started.size else None,
         newest_unix_ns=int(started.max()) if started.size else None,
-        unnamed_turns=int(np.count_nonzero(found["unnamed"])) if "unnamed" in found else None,
+        unnamed_turns=int(np.count_nonzero(arrays["unnamed"])) if "unnamed" in arrays else None,
     )
 
 
 def telemetry_lost(connection: StoreConnection, where: Condition) -> float | None:
     """Missing / (arrived + missing), of the numbers that the turns' processes gave between the first and the last of
     these turns to any turn, and of those behind that they say they gave."""
-    (found,) = rows(
+    (counts,) = rows(
         connection,
         f"""
         WITH mine AS (SELECT process_id, min(sequence) AS low, max(sequence) AS high FROM turns
@@ -223,10 +223,10 @@ def telemetry_lost(connection: StoreConnection, where: Condition) -> float | Non
         """,
         [*where.values, semconv.METRIC_TURNS_EMITTED, connection.now_unix_ns - EXPORT_GRACE_NS],
     )
-    if not found["processes"]:
+    if not counts["processes"]:
         return None
-    missing = found["holes"] + found["behind"]
-    return missing / (found["arrived"] + missing)
+    missing = counts["holes"] + counts["behind"]
+    return missing / (counts["arrived"] + missing)
 
 
 def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedRun | None:
@@ -235,7 +235,7 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
     read = TurnColumns(metrics=asked.metrics, reported=asked.reported, objectives=asked.objectives, with_audio=True)
     read.check()
     declared = run_spans(connection)
-    record = next((each for each in runs_declared(connection, declared) if each.run_id == asked.run_id), None)
+    record = next((record for record in runs_declared(connection, declared) if record.run_id == asked.run_id), None)
     if record is None:
         return None
     f = Filter(run_id=asked.run_id)

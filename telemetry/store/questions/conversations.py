@@ -131,8 +131,8 @@ def unreached_runs(connection: StoreConnection, run_ids: Sequence[str]) -> dict[
         SELECT run_id, {_CALLS} FROM turns
         WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'client' GROUP BY run_id
         """
-    found = {row.pop("run_id"): CallCounts(**row) for row in rows(connection, statement, [list(run_ids)])}
-    return {run_id: _unreached(calls) for run_id, calls in found.items() if calls.none_reached}
+    counts = {row.pop("run_id"): CallCounts(**row) for row in rows(connection, statement, [list(run_ids)])}
+    return {run_id: _unreached(calls) for run_id, calls in counts.items() if calls.none_reached}
 
 
 def unreached_reason(calls: int, target: str, failure: str | None) -> str:
@@ -181,11 +181,11 @@ def contradictions(connection: StoreConnection, f: Filter) -> Contradictions:
         UNION ALL SELECT NULL, 'revised', NULL, count(*) FILTER (WHERE late_spans > 0) FROM mine
         ORDER BY n DESC, source, metric, cause
         """
-    found = rows(connection, statement, [*where.values, *traces.values, *where.values])
-    counts = {row["metric"]: row["n"] for row in found if row["source"] is None}
+    contradicted = rows(connection, statement, [*where.values, *traces.values, *where.values])
+    counts = {row["metric"]: row["n"] for row in contradicted if row["source"] is None}
     values = tuple(
         ContradictedValue(row["source"], row["metric"], row["cause"] or "", row["n"])
-        for row in found
+        for row in contradicted
         if row["source"] is not None
     )
     return Contradictions(values, counts["late"], counts["revised"])
@@ -198,7 +198,7 @@ _Z: Final = NormalDist().inv_cdf(0.975)
 def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondition, ...]:
     """A row for each profile whose turns have a transcript to compare: clean first, then by noise and falling SNR."""
     where = judged(f) & valid(f) & Condition("wer_reference_words > 0")
-    found = rows(
+    profiles = rows(
         connection,
         f"""
         SELECT noise_profile, snr_asked_db, channel_profile, count(*) AS turns,
@@ -225,7 +225,7 @@ def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondi
             characters=row["characters"],
             interval=_rate_interval(row),
         )
-        for row in found
+        for row in profiles
     )
 
 
@@ -257,14 +257,14 @@ def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]
     return folded([FailureCount(**row) for row in rows(connection, statement, list(where.values))])
 
 
-def folded(found: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
+def folded(causes: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
     """The causes, the commonest first, with what an endpoint with ever new codes sends beyond MOST_CAUSES as one."""
-    if len(found) <= MOST_CAUSES:
-        return tuple(found)
-    rest = found[MOST_CAUSES - 1 :]
+    if len(causes) <= MOST_CAUSES:
+        return tuple(causes)
+    rest = causes[MOST_CAUSES - 1 :]
     example = next((cause.example for cause in rest if cause.example), None)
     beyond = FailureCount("other", f"{len(rest)}_causes", sum(cause.turns for cause in rest), example)
-    return (*found[: MOST_CAUSES - 1], beyond)
+    return (*causes[: MOST_CAUSES - 1], beyond)
 
 
 def remarks(connection: StoreConnection, f: Filter) -> tuple[RemarkCount, ...]:

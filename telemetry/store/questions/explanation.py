@@ -25,7 +25,9 @@ _MADE: Final = {
 }
 # Dimensions that may explain the selected turns, by their names for people, each as an expression over a turn.
 DIMENSIONS: Final[dict[str, str]] = {
-    each.name: each.field or _MADE[each.name] for each in TURN_DIMENSIONS if "explanation" in each.uses
+    dimension.name: dimension.field or _MADE[dimension.name]
+    for dimension in TURN_DIMENSIONS
+    if "explanation" in dimension.uses
 }
 
 
@@ -80,18 +82,18 @@ def explained(connection: StoreConnection, asked: ExplanationQuestion, searched:
     selected = _selected(selection) & searched
     counts = f"{column_of(0)} <= {BAD}" if objectives else "true"
     dimensions = ", ".join(f"{sql} AS d_{name}" for name, sql in DIMENSIONS.items())
-    found = connection.arrow(
+    counted = connection.arrow(
         f"""
         SELECT hash(call_id) AS call, coalesce({selected.sql}, false) AS is_selected, {dimensions}
         FROM {table.sql} WHERE {counts}
         """,
         [*selected.values, *table.values],
     )
-    is_selected = found["is_selected"].to_numpy()
+    is_selected = counted["is_selected"].to_numpy()
     ranked = rank_dimensions(
         is_selected,
-        np.unique(found["call"].to_numpy(), return_inverse=True)[1].reshape(-1),
-        {name: Dimension(*coded(found[f"d_{name}"])) for name in DIMENSIONS},
+        np.unique(counted["call"].to_numpy(), return_inverse=True)[1].reshape(-1),
+        {name: Dimension(*coded(counted[f"d_{name}"])) for name in DIMENSIONS},
     )
     picked = int(np.count_nonzero(is_selected))
     return Explanation(picked, is_selected.size - picked, tuple(ranked), turns.one_in > 1)
@@ -99,17 +101,17 @@ def explained(connection: StoreConnection, asked: ExplanationQuestion, searched:
 
 def _selected(selection: TurnSelection) -> Condition:
     """The selected ones of the turns that count."""
-    found = Condition("true")
+    condition = Condition("true")
     if selection.objective is not None:
-        found &= Condition(f"{column_of(0)} = {BAD}")
+        condition &= Condition(f"{column_of(0)} = {BAD}")
     if selection.metric is not None:
         value = f"({metric_column(selection.metric)})::DOUBLE"
-        found &= Condition(f"{value} IS NOT NULL")
+        condition &= Condition(f"{value} IS NOT NULL")
         for sign, bound in ((">=", selection.at_least), ("<", selection.below)):
-            found &= Condition("true") if bound is None else Condition(f"{value} {sign} ?", (bound,))
+            condition &= Condition("true") if bound is None else Condition(f"{value} {sign} ?", (bound,))
     for sign, moment in ((">=", selection.since_unix_ns), ("<", selection.until_unix_ns)):
-        found &= Condition("true") if moment is None else Condition(f"started_unix_ns {sign} ?", (moment,))
-    return found
+        condition &= Condition("true") if moment is None else Condition(f"started_unix_ns {sign} ?", (moment,))
+    return condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,11 @@ def valid(f: Filter) -> Condition:
 
 def turns_of(f: Filter) -> Condition:
     """The turns a filter means, of either source."""
-    found = _within("started_unix_ns", f)
+    condition = _within("started_unix_ns", f)
     for column in ("run_id", *FILTERED):
         if (wanted := getattr(f, column)) is not None:
-            found &= Condition(f"{column} = ?", (wanted,))
-    return found
+            condition &= Condition(f"{column} = ?", (wanted,))
+    return condition
 
 
 def points_of(f: Filter) -> Condition:
@@ -141,7 +141,7 @@ def values_of(connection: StoreConnection, f: Filter, names: Sequence[str]) -> d
         f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in names
     )
     (row,) = rows(connection, f"SELECT {lists} FROM turns WHERE {where.sql}", where.values)
-    return {name: tuple(found or ()) for name, found in row.items()}
+    return {name: tuple(values or ()) for name, values in row.items()}
 
 
 TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)

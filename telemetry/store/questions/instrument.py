@@ -86,7 +86,7 @@ def processes_of_runs(
         run.heard(row["process_id"], row["last"])
     for row in _gauge(connection, emitted, "cpu_ratio", "quantile_cont(value, 0.75) AS value"):
         runs[row["run_id"]].cpu_ratio[row["process_id"]] = float(row["value"])
-    return {run_id: run.found() for run_id, run in runs.items()}
+    return {run_id: run.processes() for run_id, run in runs.items()}
 
 
 def _gauge(connection: StoreConnection, run_ids: Iterable[str], name: str, columns: str) -> list[Row]:
@@ -115,9 +115,9 @@ class _Seen:
         """Keep when a process was last heard of."""
         self.last_seen_unix_ns[process_id] = max(self.last_seen_unix_ns.get(process_id, 0), unix_ns)
 
-    def found(self) -> list[ProcessInfo]:
+    def processes(self) -> list[ProcessInfo]:
         """The processes, earliest first."""
-        found = [
+        infos = [
             ProcessInfo(
                 process_id=process_id,
                 worker=self.names.get(process_id, ""),
@@ -131,17 +131,17 @@ class _Seen:
             )
             for process_id, last_seen in self.last_seen_unix_ns.items()
         ]
-        return sorted(found, key=lambda each: (each.began_unix_ns or each.last_seen_unix_ns, each.process_id))
+        return sorted(infos, key=lambda info: (info.began_unix_ns or info.last_seen_unix_ns, info.process_id))
 
 
 def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
     """Return how many processes each run was to have, as they declare; without the runs in which none says so."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for span in declared:
         run_id, asked = span.attributes.get(_RUN_ID), span.attributes.get(_ASKED, "")
         if run_id is not None and asked.isascii() and asked.isdigit() and len(asked) < 10:
-            found[run_id] = max(int(asked), found.get(run_id, 0))
-    return found
+            counts[run_id] = max(int(asked), counts.get(run_id, 0))
+    return counts
 
 
 def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[Row]]:
@@ -151,10 +151,10 @@ def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str,
         SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
         WHERE source = 'client' AND process_id <> '' AND {run.sql} GROUP BY run_id, process_id
         """
-    found: defaultdict[str, list[Row]] = defaultdict(list)
+    by_run: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows(connection, statement, list(run.values)):
-        found[row["run_id"]].append(row)
-    return found
+        by_run[row["run_id"]].append(row)
+    return by_run
 
 
 def run_limit(
@@ -181,7 +181,7 @@ def generator(connection: StoreConnection, f: Filter) -> Generator:
         figures={figure.name: _combined(figure, turns, points) for figure in SUMMARY_FIGURES},
         receive_stamp=turns["receive_stamp"],
         pacer=turns["pacer"],
-        too_few={each.name: n for each in SUMMARY_FIGURES if (n := _too_few(each, turns))},
+        too_few={figure.name: n for figure in SUMMARY_FIGURES if (n := _too_few(figure, turns))},
     )
 
 
@@ -216,14 +216,14 @@ def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
         GROUP BY name
         """
     by_metric = {row["name"]: row for row in rows(connection, statement, list(where.values))}
-    found: dict[str, Any] = {"processes": 0}
+    figures: dict[str, Any] = {"processes": 0}
     for gauge, figure in GAUGES.items():
         row = by_metric.get(figure.metric)
         if row is not None:
-            found[gauge], found[f"sum_{gauge}"] = row["farthest"], row["total"]
+            figures[gauge], figures[f"sum_{gauge}"] = row["farthest"], row["total"]
     if (cpu := by_metric.get(gauge_metric("cpu_ratio"))) is not None:
-        found["processes"] = cpu["processes"]
-    return found
+        figures["processes"] = cpu["processes"]
+    return figures
 
 
 def _too_few(figure: HealthFigure, turns: dict[str, Any]) -> int | None:
@@ -288,7 +288,7 @@ def _starts(connection: StoreConnection, where: Condition) -> list[Row]:
 
 
 def _by_phase(starts: Iterable[Row], wanted: str | None) -> dict[str, StartsOfPhase]:
-    found: dict[str, StartsOfPhase] = {}
+    phases: dict[str, StartsOfPhase] = {}
     for row in starts:
         attributes: defaultdict[str, Any] = defaultdict(lambda: None, orjson.loads(row["attributes"]))
         name, which, begin_s = attributes["phase"], attributes["which"], attributes["phase_begin_s"]
@@ -296,10 +296,10 @@ def _by_phase(starts: Iterable[Row], wanted: str | None) -> dict[str, StartsOfPh
             continue
         if wanted is not None and name != wanted:
             continue
-        phase = found.setdefault(name, StartsOfPhase(attributes["phase_kind"], float(begin_s), row["first"]))
+        phase = phases.setdefault(name, StartsOfPhase(attributes["phase_kind"], float(begin_s), row["first"]))
         phase.first_unix_ns = min(phase.first_unix_ns, row["first"])
         phase.counts[which] += row["n"]
-    return dict(sorted(found.items(), key=lambda item: (item[1].begin_s, item[0])))
+    return dict(sorted(phases.items(), key=lambda item: (item[1].begin_s, item[0])))
 
 
 def total_starts(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
@@ -347,13 +347,13 @@ def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> Teleme
     """Return what is missing of some runs together. How many turns were emitted is not known where one of them does not
     say it."""
     by_run = loss_by_run(connection)
-    found = [by_run.get(run_id, NO_LOSS) for run_id in run_ids]
-    emitted = [each.emitted for each in found if each.emitted is not None]
+    losses = [by_run.get(run_id, NO_LOSS) for run_id in run_ids]
+    emitted = [loss.emitted for loss in losses if loss.emitted is not None]
     return TelemetryLoss(
-        processes=sum(each.processes for each in found),
-        emitted=sum(emitted) if len(emitted) == len(found) else None,
-        received=sum(each.received for each in found),
-        missing=sum(each.missing for each in found),
+        processes=sum(loss.processes for loss in losses),
+        emitted=sum(emitted) if len(emitted) == len(losses) else None,
+        received=sum(loss.received for loss in losses),
+        missing=sum(loss.missing for loss in losses),
     )
 
 
@@ -406,11 +406,11 @@ def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...]) 
     )
 
 
-def _losses(found: Sequence[Row]) -> tuple[LossOfProcess, ...]:
+def _losses(counted: Sequence[Row]) -> tuple[LossOfProcess, ...]:
     """The loss of each process from the rows of both statements."""
     nothing: Row = {"received": 0, "holes": 0, "emitted": None, "due": 0}
     by_process: defaultdict[str, Row] = defaultdict(nothing.copy)
-    for row in found:
+    for row in counted:
         by_process[row["process_id"]].update(row)
     return tuple(
         LossOfProcess(
@@ -424,14 +424,14 @@ def _losses(found: Sequence[Row]) -> tuple[LossOfProcess, ...]:
     )
 
 
-def total_loss(found: Sequence[LossOfProcess]) -> TelemetryLoss:
+def total_loss(losses: Sequence[LossOfProcess]) -> TelemetryLoss:
     """The loss of all of some processes."""
-    emitted = [each.emitted for each in found if each.emitted is not None]
+    emitted = [loss.emitted for loss in losses if loss.emitted is not None]
     return TelemetryLoss(
-        processes=len(found),
-        emitted=sum(max(each.emitted or 0, each.received + each.holes) for each in found) if emitted else None,
-        received=sum(each.received for each in found),
-        missing=sum(each.missing for each in found),
+        processes=len(losses),
+        emitted=sum(max(loss.emitted or 0, loss.received + loss.holes) for loss in losses) if emitted else None,
+        received=sum(loss.received for loss in losses),
+        missing=sum(loss.missing for loss in losses),
     )
 
 
@@ -487,7 +487,7 @@ def gauge_series(connection: StoreConnection, f: Filter) -> dict[str, GaugeSerie
     if span["first"] is None:
         return {}
     width_ns = max(COUNT_TICK_NS, bucket_width_ns(span["last"] - span["first"], MOST_BUCKETS))
-    found = rows(
+    buckets = rows(
         connection,
         f"""
         SELECT name, process_id, unix_ns // {width_ns} AS bucket,
@@ -501,14 +501,14 @@ def gauge_series(connection: StoreConnection, f: Filter) -> dict[str, GaugeSerie
     return {
         gauge: _series(GAUGES[gauge], mine, width_ns, starts)
         for metric, gauge in names.items()
-        if (mine := [row for row in found if row["name"] == metric])
+        if (mine := [row for row in buckets if row["name"] == metric])
     }
 
 
-def _series(figure: HealthFigure, found: list[dict[str, Any]], width_ns: int, starts: tuple[int, ...]) -> GaugeSeries:
+def _series(figure: HealthFigure, buckets: list[dict[str, Any]], width_ns: int, starts: tuple[int, ...]) -> GaugeSeries:
     worst: dict[str, float] = {}
     by_process: dict[str, list[float | None]] = {}
-    for row in found:
+    for row in buckets:
         process = row["process_id"]
         worst[process] = max(worst.get(process, 0.0), abs(row["worst"]))
         line = by_process.setdefault(process, [None] * len(starts))

@@ -85,10 +85,10 @@ class ObjectiveCounts:
 
     def count(self, objective: Objective) -> EligibleTurns:
         """The turns of an objective. Raises NotObservable when none counts because the wire withholds the metric."""
-        found = self.whole[objective.name]
-        if found.withheld is not None:
-            raise NotObservable(found.withheld)
-        return found.turns
+        counted = self.whole[objective.name]
+        if counted.withheld is not None:
+            raise NotObservable(counted.withheld)
+        return counted.turns
 
     def is_withheld(self, objective: Objective) -> bool:
         """Return whether none counts because the wire withholds the metric."""
@@ -123,11 +123,11 @@ def count_by_run(
     counts: dict[str, dict[str | None, _Counts]] = {}
     reasons: dict[str, dict[str | None, _Reasons]] = {}
     key = Condition("run_id, cohort")
-    for (run_id, cohort), found in counts_by(connection, where, objectives, source, key).items():
-        counts.setdefault(run_id, {})[cohort] = found
-    for (run_id, cohort), found in _withheld_by(connection, where, objectives, key).items():
-        reasons.setdefault(run_id, {})[cohort] = found
-    return {run_id: _answer(objectives, found, reasons.get(run_id, {})) for run_id, found in counts.items()}
+    for (run_id, cohort), eligible in counts_by(connection, where, objectives, source, key).items():
+        counts.setdefault(run_id, {})[cohort] = eligible
+    for (run_id, cohort), withheld in _withheld_by(connection, where, objectives, key).items():
+        reasons.setdefault(run_id, {})[cohort] = withheld
+    return {run_id: _answer(objectives, by_cohort, reasons.get(run_id, {})) for run_id, by_cohort in counts.items()}
 
 
 def counts_by(
@@ -138,18 +138,18 @@ def counts_by(
     by_key: dict[tuple[Any, ...], _Counts] = {}
     for some in _portions(objectives):
         table, judgments = with_judgments(where, some, source), [column_of(place) for place in range(len(some))]
-        found = connection.execute(
+        tallies = connection.execute(
             f"SELECT {key.sql}, {', '.join(judgments)}, count(*) FROM {table.sql} GROUP BY ALL",
             [*key.values, *table.values],
         ).fetchall()
         counted: dict[tuple[Any, ...], list[Counter[int | None]]] = {}
-        for *values, turns in found:
+        for *values, turns in tallies:
             of_key = counted.setdefault(tuple(values[: -len(some)]), [Counter[int | None]() for _ in some])
             for counts, judgment in zip(of_key, values[-len(some) :], strict=True):
                 counts[judgment] += turns
         for values, of_key in counted.items():
             by_key.setdefault(values, {}).update(
-                {each.name: _eligible(counts) for each, counts in zip(some, of_key, strict=True)}
+                {objective.name: _eligible(counts) for objective, counts in zip(some, of_key, strict=True)}
             )
     return by_key
 
@@ -170,28 +170,32 @@ def _withheld_by(
 ) -> dict[tuple[Any, ...], _Reasons]:
     """Return for each objective the earliest turn that would count if the wire did not withhold the metric, by a
     key."""
-    asked = [each for each in objectives if each.metric is not None]
+    asked = [objective for objective in objectives if objective.metric is not None]
     if not asked:
         return {}
-    meant = [matching(each) & Condition(is_withheld(each.metric or "")) for each in asked]
+    meant = [matching(objective) & Condition(is_withheld(objective.metric or "")) for objective in asked]
     columns = [
-        f"""min(started_unix_ns) FILTER ({each.sql}),
+        f"""min(started_unix_ns) FILTER ({condition.sql}),
         arg_min(coalesce(withheld_reasons[list_position(withheld_metrics, '{objective.metric}')], ''), started_unix_ns)
-            FILTER ({each.sql})"""
-        for objective, each in zip(asked, meant, strict=True)
+            FILTER ({condition.sql})"""
+        for objective, condition in zip(asked, meant, strict=True)
     ]
-    found = connection.execute(
+    earliest = connection.execute(
         f"""
         SELECT {key.sql}, {", ".join(columns)} FROM turns WHERE {where.sql} AND len(withheld_metrics) > 0 GROUP BY ALL
         """,
-        [*key.values, *(value for each in meant for value in (*each.values, *each.values)), *where.values],
+        [
+            *key.values,
+            *(value for condition in meant for value in (*condition.values, *condition.values)),
+            *where.values,
+        ],
     ).fetchall()
     by_key: dict[tuple[Any, ...], _Reasons] = {}
-    for row in found:
+    for row in earliest:
         values, pairs = row[: -2 * len(asked)], row[-2 * len(asked) :]
         by_key[values] = {
-            each.name: pairs[2 * place : 2 * place + 2]
-            for place, each in enumerate(asked)
+            objective.name: pairs[2 * place : 2 * place + 2]
+            for place, objective in enumerate(asked)
             if pairs[2 * place] is not None
         }
     return by_key
@@ -206,13 +210,13 @@ def _answer(
 
     def over(cohorts: Collection[str | None]) -> dict[str, ObjectiveCount]:
         answer: dict[str, ObjectiveCount] = {}
-        for each in objectives:
-            turns = sum((counts[name][each.name] for name in cohorts if name in counts), EligibleTurns())
-            stated = [reasons[name][each.name] for name in cohorts if each.name in reasons.get(name, {})]
+        for objective in objectives:
+            turns = sum((counts[name][objective.name] for name in cohorts if name in counts), EligibleTurns())
+            stated = [reasons[name][objective.name] for name in cohorts if objective.name in reasons.get(name, {})]
             why = None
             if stated and not turns.eligible:
-                why = min(stated)[1] or f"this wire does not show {each.metric}"
-            answer[each.name] = ObjectiveCount(turns, why)
+                why = min(stated)[1] or f"this wire does not show {objective.metric}"
+            answer[objective.name] = ObjectiveCount(turns, why)
         return answer
 
     named = sorted(name for name in counts if name is not None)
@@ -232,13 +236,13 @@ def sampling_intervals(
             f"count(*) FILTER ({column_of(place)} <= {BAD}) AS decided_{place}"
             for place in range(len(some))
         ]
-        found: dict[str, Any] = connection.execute(
+        counts: dict[str, Any] = connection.execute(
             f"SELECT {', '.join(columns)} FROM {table.sql} GROUP BY run_id, call_id", table.values
         ).fetchnumpy()
-        for place, each in enumerate(some):
-            interval = grouped_interval(found[f"good_{place}"], found[f"decided_{place}"])
+        for place, objective in enumerate(some):
+            interval = grouped_interval(counts[f"good_{place}"], counts[f"decided_{place}"])
             if interval is not None:
-                intervals[each.name] = interval
+                intervals[objective.name] = interval
     return intervals
 
 
@@ -255,11 +259,11 @@ def is_withheld(metric: str) -> str:
 
 def matching(objective: Objective) -> Condition:
     """The turns of the dimensions that an objective is narrowed to."""
-    found = Condition("true")
+    condition = Condition("true")
     for name in OF_OBJECTIVES:
         if (wanted := getattr(objective, name)) is not None:
-            found &= Condition(f"{name} IS NOT DISTINCT FROM ?", (wanted,))
-    return found
+            condition &= Condition(f"{name} IS NOT DISTINCT FROM ?", (wanted,))
+    return condition
 
 
 def with_judgments(where: Condition, objectives: Sequence[Objective], source: Source) -> Condition:
@@ -270,29 +274,30 @@ def with_judgments(where: Condition, objectives: Sequence[Objective], source: So
     """
     if not objectives:
         return Condition(f"(SELECT * FROM turns WHERE {where.sql})", where.values)
-    for each in objectives:
-        _check(each)
-    metrics = list(dict.fromkeys(METRICS[each.metric] for each in objectives if each.metric is not None))
-    shown = ", ".join(f"bool_or({_has_value(each)}) AS shows_{each.name}" for each in metrics) or "NULL"
+    for objective in objectives:
+        _check(objective)
+    metrics = list(dict.fromkeys(METRICS[objective.metric] for objective in objectives if objective.metric is not None))
+    shown = ", ".join(f"bool_or({_has_value(metric)}) AS shows_{metric.name}" for metric in metrics) or "NULL"
     of_all = [f"CASE WHEN NOT is_plain THEN {sql} END AS {name}" for name, sql in _OF_THE_REST.items()]
     of_all += [
-        f"NOT is_plain AND coalesce(list_contains(contradicted_metrics, '{each.name}'), false) AS denies_{each.name}"
-        for each in metrics
+        f"NOT is_plain AND coalesce(list_contains(contradicted_metrics, '{metric.name}'), false) "
+        f"AS denies_{metric.name}"
+        for metric in metrics
     ]
     of_all += [
-        f"({_value_rule(each)})::TINYINT AS by_value_{place}"
-        for place, each in enumerate(objectives)
-        if each.kind == "metric"
+        f"({_value_rule(objective)})::TINYINT AS by_value_{place}"
+        for place, objective in enumerate(objectives)
+        if objective.kind == "metric"
     ]
-    columns = [_judgment(each, source, f"by_value_{place}") for place, each in enumerate(objectives)]
-    named = ", ".join(f"({each.sql})::TINYINT AS {column_of(place)}" for place, each in enumerate(columns))
+    columns = [_judgment(objective, source, f"by_value_{place}") for place, objective in enumerate(objectives)]
+    named = ", ".join(f"({column.sql})::TINYINT AS {column_of(place)}" for place, column in enumerate(columns))
     return Condition(
         f"""(SELECT *, {named} FROM (SELECT *, {", ".join(of_all)} FROM (
             SELECT turns.*, of_run.*, {_IS_PLAIN} AS is_plain FROM turns
             JOIN (SELECT run_id AS run, {shown} FROM turns WHERE source = '{source}'
                   AND run_id IN (SELECT run_id FROM turns WHERE {where.sql}) GROUP BY run_id) AS of_run
             ON run_id = run WHERE {where.sql})))""",
-        (*(value for each in columns for value in each.values), *where.values, *where.values),
+        (*(value for column in columns for value in column.values), *where.values, *where.values),
     )
 
 

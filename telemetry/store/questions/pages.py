@@ -112,7 +112,9 @@ def window_of(run: RunRecord, window: Window) -> int | None:
 
 def _narrowed(known: Sequence[RunRecord], f: Filter, window: Window) -> tuple[RunRecord | None, Filter]:
     """The run that is meant, and the filter that is about its turns alone."""
-    run = newest_run(known) if f.run_id is None else next((each for each in known if each.run_id == f.run_id), None)
+    run = (
+        newest_run(known) if f.run_id is None else next((record for record in known if record.run_id == f.run_id), None)
+    )
     if run is None:
         return None, f
     window_ns = window_of(run, window)

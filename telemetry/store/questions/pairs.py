@@ -58,7 +58,7 @@ def paired(
     (row,) = rows(
         connection,
         f"""
-        SELECT {", ".join(f"count({each.value}) AS n_{each.name}" for each in values)},
+        SELECT {", ".join(f"count({quantity.value}) AS n_{quantity.name}" for quantity in values)},
                max(abs({difference.value})) AS abs_max,
                count(*) FILTER (other_voice_to_voice_ns IS NOT NULL AND voice_to_voice_ns IS NOT NULL
                    AND (speech_end_audio_ns IS NULL OR other_speech_end_audio_ns IS NULL)) AS uncorrected,
@@ -82,7 +82,7 @@ def paired(
         uncorrected=row["uncorrected"],
         estimated_within=within,
     )
-    shown = [each.name for each in _STAGES if row[f"n_{each.name}"]]
+    shown = [stage.name for stage in _STAGES if row[f"n_{stage.name}"]]
     return delta, {name: _stage(name, row, by_service=by_service) for name in shown}
 
 
@@ -96,7 +96,7 @@ def _not_heard(connection: StoreConnection, f: Filter) -> int:
         mine = Condition("(run_id = ? OR other_run = ?)", (f.run_id, digest(f.run_id)))
     else:
         mine = Condition("true")
-    found = connection.execute(
+    counted = connection.execute(
         f"""
         SELECT count(DISTINCT hash(heard_call, CASE WHEN heard_call IS NULL THEN trace_id END,
                                    coalesce(response_id, turn_index::VARCHAR)))
@@ -104,7 +104,7 @@ def _not_heard(connection: StoreConnection, f: Filter) -> int:
         """,
         mine.values,
     ).fetchall()
-    return int(found[0][0])
+    return int(counted[0][0])
 
 
 def stage_budget(connection: StoreConnection, f: Filter = ANY) -> dict[str, StageStats]:
@@ -129,12 +129,12 @@ def _stage(stage: str, row: Row, *, by_service: bool) -> StageStats:
 def both_sides(connection: StoreConnection, trace_id: str, turn_index: Natural) -> tuple[Turn | None, Turn | None]:
     """The turn of a place in the call of a trace, heard and reported; None for a side that is not in the store."""
     columns, order = f"{TURN_COLUMNS}, other_turn, other_started_unix_ns", "source, started_unix_ns, span_id"
-    found = rows_of_trace(connection, "turns", trace_id, columns=columns, order=order)
-    shown = next((row for row in found if row["turn_index"] == turn_index), None)
+    stored = rows_of_trace(connection, "turns", trace_id, columns=columns, order=order)
+    shown = next((row for row in stored if row["turn_index"] == turn_index), None)
     if shown is None:
         return None, None
     then = Condition("started_unix_ns = ?", (shown["other_started_unix_ns"],))
     others = [] if shown["other_turn"] is None else full_turns(connection, then, "span_id", 10_000)
-    other = next((each for each in others if digest(each.trace_id, each.span_id) == shown["other_turn"]), None)
+    other = next((turn for turn in others if digest(turn.trace_id, turn.span_id) == shown["other_turn"]), None)
     turn = turn_from_row(shown)
     return (turn, other) if turn.source == "client" else (other, turn)

@@ -128,19 +128,20 @@ def add_percentiles(
     `q_upper_NAME`. With `is_many` those of many values are estimates: `within_NAME` has their intervals, and in the
     place of those of the bounds are the ends between which the sample shows the quantiles to be."""
     counted = groups.counted
-    asked = {each: [name for name, row in counted.items() if row[f"n_{each.name}"]] for each in values}
+    asked = {quantity: [name for name, row in counted.items() if row[f"n_{quantity.name}"]] for quantity in values}
     if is_many:
         many = {
-            each: [name for name in asked[each] if counted[name][f"n_{each.name}"] >= EXACT_VALUES] for each in asked
+            quantity: [name for name in asked[quantity] if counted[name][f"n_{quantity.name}"] >= EXACT_VALUES]
+            for quantity in asked
         }
         for of, group, held in _held(connection, groups, many, Condition(f"{CALL} % {ONE_IN} = 0")):
             if _add_estimates(counted[group], of.name, held):
                 asked[of].remove(group)
-    rest = [each for each, names in asked.items() if names]
-    most = max((counted[name][f"n_{each.name}"] for each in rest for name in asked[each]), default=1)
+    rest = [quantity for quantity, names in asked.items() if names]
+    most = max((counted[name][f"n_{quantity.name}"] for quantity in rest for name in asked[quantity]), default=1)
     at_once = max(1, _VALUES_AT_ONCE // most)
     for begin in range(0, len(rest), at_once):
-        some = {each: asked[each] for each in rest[begin : begin + at_once]}
+        some = {quantity: asked[quantity] for quantity in rest[begin : begin + at_once]}
         for of, group, held in _held(connection, groups, some):
             for side, column in held.columns.items():
                 column.sort()
@@ -160,41 +161,48 @@ def _held(
     connection: StoreConnection, groups: Groups, asked: Mapping[Values, Sequence[str | None]], drawn: Condition = _ALL
 ) -> Iterator[tuple[Values, str | None, _HeldValues]]:
     """Each of some values for each of its groups, of the turns that are drawn."""
-    values, names = [each for each in asked if asked[each]], [*dict.fromkeys(chain.from_iterable(asked.values()))]
+    values, names = (
+        [quantity for quantity in asked if asked[quantity]],
+        [*dict.fromkeys(chain.from_iterable(asked.values()))],
+    )
     if not values:
         return
     of_group, of_call = groups.key or "NULL", "0" if drawn is _ALL else CALL
-    where = groups.where & drawn & Condition(" OR ".join(f"{each.value} IS NOT NULL" for each in values))
+    where = groups.where & drawn & Condition(" OR ".join(f"{quantity.value} IS NOT NULL" for quantity in values))
     if None not in names:
         where &= Condition(f"list_contains(?::VARCHAR[], {of_group})", (names,))
-    columns = {side + each.name: sql for each in values for side, sql in each.columns.items()}
+    columns = {side + quantity.name: sql for quantity in values for side, sql in quantity.columns.items()}
     selected = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in columns.items())
-    found: dict[str, Any] = connection.execute(
+    arrays: dict[str, Any] = connection.execute(
         f"""
         SELECT coalesce(list_position(?::VARCHAR[], {of_group}), 0) AS of_group, {of_call} AS of_call, {selected}
         FROM {groups.table} WHERE {where.sql}
         """,
         [names, *where.values],
     ).fetchnumpy()
-    for each in values:
-        held = {side: np.ma.filled(found[side + each.name], _BEYOND[side]) for side in each.columns}
-        is_known = ~np.ma.getmaskarray(found[each.name])
-        for name in asked[each]:
-            mine = is_known if name is None else is_known & (found["of_group"] == names.index(name) + 1)
-            yield each, name, _HeldValues({side: column[mine] for side, column in held.items()}, found["of_call"][mine])
+    for quantity in values:
+        held = {side: np.ma.filled(arrays[side + quantity.name], _BEYOND[side]) for side in quantity.columns}
+        is_known = ~np.ma.getmaskarray(arrays[quantity.name])
+        for name in asked[quantity]:
+            mine = is_known if name is None else is_known & (arrays["of_group"] == names.index(name) + 1)
+            yield (
+                quantity,
+                name,
+                _HeldValues({side: column[mine] for side, column in held.items()}, arrays["of_call"][mine]),
+            )
 
 
 def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
     """Add the estimates of some values to the row of a group, if they are of enough calls."""
     calls = np.unique(held.calls, return_inverse=True)[1].reshape(-1)
     for side, column in held.columns.items():
-        found = estimate(column, calls, _FRACTIONS)
-        if found is None:
+        estimated = estimate(column, calls, _FRACTIONS)
+        if estimated is None:
             return False
         if side:
-            row[f"q_{side}{name}"] = [each[side == "upper_"] for each in found.within]
+            row[f"q_{side}{name}"] = [interval[side == "upper_"] for interval in estimated.within]
         else:
-            row[f"q_{name}"], row[f"within_{name}"] = list(found.quantiles), found.within
+            row[f"q_{name}"], row[f"within_{name}"] = list(estimated.quantiles), estimated.within
     return True
 
 

@@ -83,7 +83,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
     where = asked_turns(asked)
     of_both = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     labels = asked.labels(connection, of_both)
-    found = {
+    by_cohort = {
         name: columns_of_turns(
             connection, of_both, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
         )
@@ -95,7 +95,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         where.values,
     )
     nameless = _nameless(connection, where, of_both)
-    candidate, control = (replace(of, nameless_turns=nameless.get(name, 0)) for name, of in found.items())
+    candidate, control = (replace(of, nameless_turns=nameless.get(name, 0)) for name, of in by_cohort.items())
     return RolloutTurns(
         candidate,
         control,
@@ -108,7 +108,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
 
 def _nameless(connection: StoreConnection, where: Condition, of_both: Condition) -> dict[str, int]:
     """Count by cohort the turns without a cohort of calls whose other turns name it."""
-    found = rows(
+    counts = rows(
         connection,
         f"""
         WITH named AS (SELECT call_id, min(cohort) AS name FROM turns WHERE {of_both.sql}
@@ -118,24 +118,24 @@ def _nameless(connection: StoreConnection, where: Condition, of_both: Condition)
         """,
         [*of_both.values, *where.values],
     )
-    return {row["name"]: row["turns"] for row in found}
+    return {row["name"]: row["turns"] for row in counts}
 
 
 def asked_turns(asked: RolloutQuestion) -> Condition:
     """The turns of every cohort among which a question compares two."""
     f = asked.filter
     everyone = Filter(**{name: getattr(f, name) for name in f.__dataclass_fields__ if name != "cohort"})
-    found = judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
+    condition = judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
     if not asked.services:
-        return found
+        return condition
     places = ", ".join("?" for _ in asked.services)
-    return found & Condition(f"{SERVICE[asked.source]} IN ({places})", tuple(map(_named, asked.services)))
+    return condition & Condition(f"{SERVICE[asked.source]} IN ({places})", tuple(map(_named, asked.services)))
 
 
 def _named(service: str) -> str:
     """A service as `SERVICE` gives it: of an address, HOST:PORT."""
-    found = _ADDRESS.match(service)
-    return service if found is None else found[1].lower()
+    match = _ADDRESS.match(service)
+    return service if match is None else match[1].lower()
 
 
 def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Condition) -> UnitCounts:
@@ -146,7 +146,7 @@ def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Co
         "call": "call_id",
         "user": "coalesce(user_id, max(user_id) OVER (PARTITION BY call_id))",
     }[asked.unit]
-    (found,) = rows(
+    (counts,) = rows(
         connection,
         f"""
         WITH seen AS (SELECT DISTINCT call_id, user_id, cohort FROM turns WHERE {of_both.sql}),
@@ -165,18 +165,18 @@ def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Co
         [*of_both.values, asked.candidate],
     )
     return UnitCounts(
-        found["units"],
-        found["contaminated"],
-        AssignedUnits(found["candidates"], found["unnamed_candidates"]),
-        AssignedUnits(found["controls"], found["unnamed_controls"]),
-        found["unnamed"],
+        counts["units"],
+        counts["contaminated"],
+        AssignedUnits(counts["candidates"], counts["unnamed_candidates"]),
+        AssignedUnits(counts["controls"], counts["unnamed_controls"]),
+        counts["unnamed"],
     )
 
 
 def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Whose turns name the candidate, and whose name the control, as far as turns say so."""
     where = asked_turns(replace(asked, services=())) & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    found = rows(
+    pairs = rows(
         connection,
         f"""
         SELECT DISTINCT cohort, {SERVICE[asked.source]} AS service FROM turns WHERE {where.sql}
@@ -185,7 +185,7 @@ def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tupl
         where.values,
     )
     candidate, control = (
-        tuple(row["service"] for row in found if row["cohort"] == name) for name in (asked.candidate, asked.control)
+        tuple(row["service"] for row in pairs if row["cohort"] == name) for name in (asked.candidate, asked.control)
     )
     return candidate, control
 
@@ -206,23 +206,23 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequen
         metrics=plan.metrics,
         reported=tuple(dict.fromkeys(name for check in plan.checks for name in columns_of_check(check))),
         slices=plan.slices,
-        objectives=(*(each for each in objectives if each.name in plan.objectives), *dict.fromkeys(own)),
+        objectives=(*(objective for objective in objectives if objective.name in plan.objectives), *dict.fromkeys(own)),
         with_audio=plan.is_paired,
         unit=plan.unit,
         services=plan.services,
     )
 
 
-def evidence_of(found: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) -> RolloutEvidence:
+def evidence_of(turns: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) -> RolloutEvidence:
     """The same turns as the gate takes them."""
     return RolloutEvidence(
-        candidate=found.candidate,
-        control=found.control,
-        telemetry_lost=found.telemetry_lost,
-        cohorts=found.cohorts,
+        candidate=turns.candidate,
+        control=turns.control,
+        telemetry_lost=turns.telemetry_lost,
+        cohorts=turns.cohorts,
         other_plans=tuple(other_plans),
-        units=found.units,
-        services=found.services,
+        units=turns.units,
+        services=turns.services,
     )
 
 
@@ -237,8 +237,8 @@ def look(
 ) -> GateVerdict:
     """Look at the stage at which a rollout is, by the turns that a reader has. `others` are plans that are evaluated at
     the same time. Raises StoreError, and ConfigError where the plan has no such stage."""
-    found = turns(question_of(plan, history.stage_since_unix_ns, objectives))
-    return decide(plan, evidence_of(found, others), history, now_unix_ns)
+    seen = turns(question_of(plan, history.stage_since_unix_ns, objectives))
+    return decide(plan, evidence_of(seen, others), history, now_unix_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ def rollout_page(connection: StoreConnection, name: str | None = None, objective
     """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
     newest_first = sorted(kept_rollouts(connection), key=lambda record: -record.entries[-1].at_unix_ns)
     names = tuple(record.name for record in newest_first)
-    record = next((each for each in newest_first if name in (None, each.name)), None)
+    record = next((record for record in newest_first if name in (None, record.name)), None)
     if record is None:
         return RolloutPage(names)
     plan = _plan(record)

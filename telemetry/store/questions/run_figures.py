@@ -68,7 +68,7 @@ _STATEMENT: Final = f"""
     SELECT run_id, count(*) FILTER ({ASKED}) AS total, count(*) FILTER ({ASKED} AND outcome = 'ok') AS ok,
            count(*) FILTER ({ASKED} AND NOT {_VALID}) AS invalid,
            count(*) FILTER ({ASKED} AND {_VALID} AND endpoint_did_not_read) AS unread,
-           {", ".join(f"count(*) FILTER ({ASKED} AND outcome = '{each}') AS {each}" for each in KEPT_OUTCOMES)},
+           {", ".join(f"count(*) FILTER ({ASKED} AND outcome = '{name}') AS {name}" for name in KEPT_OUTCOMES)},
            count({METRICS[CONNECT].column}) FILTER ({_VALID}) AS connected,
            count(headline) AS n, quantile_cont(headline, {FRACTIONS}) AS quantiles,
            list_sort(array_agg(DISTINCT cohort) FILTER ({ASKED} AND cohort IS NOT NULL)) AS cohorts,
@@ -143,7 +143,7 @@ class _ReadRuns:
         """A run with its figures, and unless it goes on with its verdict."""
         figures = self._figures.get(run.run_id, _NOTHING)
         p50, p95, p99 = figures["quantiles"] if figures["n"] else (None, None, None)
-        found = ListedRun(
+        listed = ListedRun(
             run=run,
             turns=figures["total"],
             invalid=figures["invalid"],
@@ -154,10 +154,10 @@ class _ReadRuns:
         )
         processes = self._processes[run.run_id]
         if is_under_way(processes, self._now_unix_ns):
-            return found
+            return listed
         evidence = self._evidence(run, figures)
         return replace(
-            found,
+            listed,
             verdict=self._verdict(run, figures, evidence),
             loss=evidence.loss,
             is_generator_limited=evidence.limit is not None,
@@ -184,7 +184,7 @@ class _ReadRuns:
 
     def _verdict(self, run: RunRecord, figures: Row, evidence: _Evidence) -> RunVerdict:
         counts = self._counts.get(run.run_id) or ObjectiveCounts(
-            {each.name: ObjectiveCount() for each in self._objectives}
+            {objective.name: ObjectiveCount() for objective in self._objectives}
         )
         objectives = observed(self._objectives, counts.is_withheld)
         begun = [] if figures["first_unix_ns"] is None else [figures["first_unix_ns"]]
@@ -284,10 +284,10 @@ def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
     if not most["calls"]:
         return ()
     width = level_width(float(most["calls"]))
-    found = _grouped(
+    levels = _grouped(
         connection,
         f"""
-        SELECT greatest(0, ceil(calls / {width}) - 1)::BIGINT AS level, list({METRICS[HEADLINE].column}) AS found
+        SELECT greatest(0, ceil(calls / {width}) - 1)::BIGINT AS level, list({METRICS[HEADLINE].column}) AS latencies
         FROM turns JOIN ({flight}) ON started_unix_ns // {_WINDOW_NS} = bucket
         WHERE {where.sql} AND {METRICS[HEADLINE].column} IS NOT NULL GROUP BY level ORDER BY level
         """,
@@ -295,7 +295,7 @@ def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
     )
     return tuple(
         LoadLevel(row["level"] * width + 1, (row["level"] + 1) * width, *_figures(latencies))
-        for row, latencies in found
+        for row, latencies in levels
     )
 
 
@@ -313,10 +313,10 @@ def level_width(most: float) -> int:
 def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency, ...]:
     """Clean first, then by noise and falling SNR."""
     where = filters.judged(f) & valid(f)
-    found = _grouped(
+    conditions = _grouped(
         connection,
         f"""
-        SELECT noise_profile, snr_asked_db, channel_profile, list({METRICS[HEADLINE].column}) AS found
+        SELECT noise_profile, snr_asked_db, channel_profile, list({METRICS[HEADLINE].column}) AS latencies
         FROM turns WHERE {where.sql} AND {METRICS[HEADLINE].column} IS NOT NULL
         GROUP BY noise_profile, snr_asked_db, channel_profile
         ORDER BY channel_profile <> 'clean', channel_profile, noise_profile NOT IN ('clean', 'none'), noise_profile,
@@ -331,7 +331,7 @@ def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency
             row["channel_profile"],
             *_figures(latencies),
         )
-        for row, latencies in found
+        for row, latencies in conditions
     )
 
 
@@ -347,9 +347,9 @@ def _figures(values: Ints) -> tuple[int, float | None, float | None, tuple[float
 
 
 def _grouped(connection: StoreConnection, statement: str, values: Sequence[Any]) -> Iterator[tuple[Row, Ints]]:
-    """The rows of a statement without their column `found`, a list, and that as an array."""
+    """The rows of a statement without their column `latencies`, a list, and that as an array."""
     columns: dict[str, Any] = connection.execute(statement, list(values)).fetchnumpy()
-    lists = columns.pop("found")
+    lists = columns.pop("latencies")
     names = list(columns)
     plain: list[list[Any]] = [np.ma.asarray(columns[name]).tolist() for name in names]  # what is masked as None
     for place, latencies in enumerate(lists):

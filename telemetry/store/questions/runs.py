@@ -65,12 +65,12 @@ class RunSpan:
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
     """Every `voice.run` span of the store in the order of their beginning, those of one moment by their processes, and
     of a process its end last."""
-    found = [
+    spans = [
         RunSpan(row["start_unix_ns"], row["end_unix_ns"], row["stored_unix_ns"], _texts(row))
         for row in rows(connection, _DECLARED)
     ]
     return sorted(
-        found,
+        spans,
         key=lambda span: (
             span.start_unix_ns,
             span.attributes.get(_PROCESS, ""),
@@ -80,13 +80,13 @@ def run_spans(connection: StoreConnection) -> list[RunSpan]:
 
 
 def _texts(row: Row) -> dict[str, str]:
-    found = {
+    texts = {
         one_line(name): several_lines(text, TEXT_MAX_CHARS)
         for name, text in zip(row["names"] or (), row["texts"] or (), strict=True)
         if text is not None
     }
     others = read_attributes(row["others"])
-    return found | {name: msgspec.json.encode(value).decode() for name, value in others.items() if value is not None}
+    return texts | {name: msgspec.json.encode(value).decode() for name, value in others.items() if value is not None}
 
 
 def runs(connection: StoreConnection) -> list[RunRecord]:

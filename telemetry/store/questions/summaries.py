@@ -134,7 +134,7 @@ def summed_up(
 
     parts = {name: _cohort(name, figures.of_cohorts[name], steady, reasons, withheld) for name in (None, *cohorts)}
     overall = parts.pop(None)
-    found = Summary(
+    summed = Summary(
         filter=f,
         turns=overall.turns,
         metrics=overall.metrics,
@@ -160,7 +160,7 @@ def summed_up(
         limit=run_limit(connection, f.run_id, known, declared),
         heard_unix_ns=last_heard(known),
     )
-    return replace(found, unreached=unreached(connection, found)), budget
+    return replace(summed, unreached=unreached(connection, summed)), budget
 
 
 def _cohort(
@@ -218,7 +218,7 @@ def _figures(
     by_cohort = Groups(whole | of_cohorts, judged(f) & valid(f), "cohort")
     by_phase = Groups(of_phases, where, "phase")
     for values, asked in ((_OF_ANSWERS, Condition(ASKED)), (_OF_CONNECTING, Condition("true"))):
-        few = [each for each in values if each.name in PHASE_METRICS]
+        few = [quantity for quantity in values if quantity.name in PHASE_METRICS]
         for groups, of in ((by_cohort, values), (by_phase, few)):
             add_percentiles(connection, replace(groups, where=groups.where & asked), of, is_many=is_many)
     add_percentiles(connection, replace(by_cohort, table=_GAPS), [_GAP], is_many=is_many)
@@ -230,7 +230,7 @@ def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
     columns = {metric.name: metric.column for metric in METRICS.values()} | {
         f"{side}_{metric.name}": metric.bound_column(side) for metric in BOUNDED for side in SIDES
     }
-    extremes = ", ".join(f"count({each}) AS n_{name}, max({each}) AS max_{name}" for name, each in columns.items())
+    extremes = ", ".join(f"count({sql}) AS n_{name}, max({sql}) AS max_{name}" for name, sql in columns.items())
     where, connect = turns_of(f) & valid(f), METRICS[CONNECT].column
     statement = f"""
         SELECT {_grouped_by(f)}, {IS_UNANSWERED} AS is_unanswered, count(*) AS n, {extremes},
@@ -245,23 +245,23 @@ def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
 def _summed(measured: Sequence[Row]) -> Row:
     """Add up the measurements of a group. A value without bounds may lie anywhere."""
     asked = [row for row in measured if row["is_asked"]]
-    found: Row = {f"u_{CONNECT}": sum(row[f"u_{CONNECT}"] for row in measured)}
+    summed: Row = {f"u_{CONNECT}": sum(row[f"u_{CONNECT}"] for row in measured)}
 
     def largest(of: Sequence[Row], name: str, default: float | None) -> float | None:
         return max((row[f"max_{name}"] for row in of if row[f"max_{name}"] is not None), default=default)
 
     for name in (*METRICS, ITL):
         of = measured if name in (CONNECT, ITL) else asked
-        n = found[f"n_{name}"] = sum(row[f"n_{name}"] for row in of)
-        found[f"max_{name}"] = largest(of, name, None)
+        n = summed[f"n_{name}"] = sum(row[f"n_{name}"] for row in of)
+        summed[f"max_{name}"] = largest(of, name, None)
         if name not in (CONNECT, *NOT_OF_AN_ANSWER):
-            found[f"u_{name}"] = sum(row["n"] - row[f"n_{name}"] for row in asked if row["is_unanswered"])
+            summed[f"u_{name}"] = sum(row["n"] - row[f"n_{name}"] for row in asked if row["is_unanswered"])
         if name in METRICS and METRICS[name] in BOUNDED:
             lower, upper = (sum(row[f"n_{side}_{name}"] for row in of) for side in SIDES)
-            found[f"unknown_{name}"] = n - lower
-            found[f"max_lower_{name}"] = largest(of, f"lower_{name}", -math.inf)
-            found[f"max_upper_{name}"] = math.inf if upper < n else largest(of, f"upper_{name}", None)
-    return found
+            summed[f"unknown_{name}"] = n - lower
+            summed[f"max_lower_{name}"] = largest(of, f"lower_{name}", -math.inf)
+            summed[f"max_upper_{name}"] = math.inf if upper < n else largest(of, f"upper_{name}", None)
+    return summed
 
 
 def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
@@ -293,18 +293,18 @@ def _phases(
     starts: Mapping[str, StartsOfPhase],
 ) -> tuple[PhaseSummary, ...]:
     """The phases, the ramps too, in the order of time."""
-    found: dict[str, PhaseSummary] = {}
+    phases: dict[str, PhaseSummary] = {}
     for name, mine in named.items():
         row = figures[name] | {"valid": _turns(_valid(mine))}
-        found[name] = PhaseSummary(
+        phases[name] = PhaseSummary(
             phase=name,
-            kind=next((each["phase_kind"] for each in mine if each["phase_kind"] is not None), None),
-            first_unix_ns=min(each["first_unix_ns"] for each in mine),
-            turns=_counts(mine, [each for each in reasons if each["phase"] == name]),
+            kind=next((group["phase_kind"] for group in mine if group["phase_kind"] is not None), None),
+            first_unix_ns=min(group["first_unix_ns"] for group in mine),
+            turns=_counts(mine, [reason for reason in reasons if reason["phase"] == name]),
             metrics={metric: _metric_stats(METRICS[metric], row, None) for metric in PHASE_METRICS},
             starts=None if name not in starts else starts[name].answer,
         )
-    ordered = dict(sorted(found.items(), key=lambda item: (item[1].first_unix_ns, item[0])))
+    ordered = dict(sorted(phases.items(), key=lambda item: (item[1].first_unix_ns, item[0])))
     # A phase in which no call could begin has no turn, and yet its starts; the processes know the order of all.
     none = TurnCounts(total=0, ok=0, invalid=0, by_outcome={})
     of_calls = [
@@ -320,11 +320,11 @@ def _turns(counted: Iterable[Row]) -> int:
 
 def _by(counted: Iterable[Row], column: str) -> dict[str, int]:
     """Return how many turns have each value of a column; the commonest first."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for row in counted:
         if row[column] is not None:
-            found[row[column]] += row["n"]
-    return dict(found.most_common())
+            counts[row[column]] += row["n"]
+    return dict(counts.most_common())
 
 
 def _counts(counted: Sequence[Row], reasons: Sequence[Row]) -> TurnCounts:

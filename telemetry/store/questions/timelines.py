@@ -94,7 +94,7 @@ def timeline(
         return []
     width_ns = bucket_width_ns(span["last"] - span["first"], buckets)
     first = span["first"] // width_ns
-    found = {
+    by_bucket = {
         row["bucket"]: row
         for row in rows(
             connection,
@@ -109,7 +109,7 @@ def timeline(
     in_flight = calls_in_flight(connection, f, width_ns)
     points: list[TimelinePoint] = []
     for bucket in range(first, span["last"] // width_ns + 1):
-        row = found.get(bucket)
+        row = by_bucket.get(bucket)
         n = 0 if row is None else row["n"]
         p50, p95, p99 = row["q"] if row is not None and n else (None, None, None)
         points.append(
@@ -131,7 +131,7 @@ def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> di
     if f.phase is not None or asks_beyond_phases(f):
         return {}
     where = points_of(f)
-    found = rows(
+    calls = rows(
         connection,
         f"""
         SELECT bucket, round(sum(mean))::BIGINT AS calls FROM (
@@ -141,13 +141,13 @@ def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> di
         """,
         [gauge_metric("calls_in_flight"), *where.values],
     )
-    return {row["bucket"]: row["calls"] for row in found}
+    return {row["bucket"]: row["calls"] for row in calls}
 
 
 def generator_points(connection: StoreConnection, f: Filter = ANY) -> list[GeneratorPoint]:
     """Return what the generator's processes reported about themselves over time, oldest first."""
     where = points_of(f)
-    found = rows(
+    readings = rows(
         connection,
         f"""
         SELECT unix_ns, process_id, max(value) FILTER (name = ?) AS cpu, max(value) FILTER (name = ?)::BIGINT AS frames
@@ -156,7 +156,7 @@ def generator_points(connection: StoreConnection, f: Filter = ANY) -> list[Gener
         """,
         [gauge_metric("cpu_ratio"), gauge_metric("frames_sent"), *where.values],
     )
-    return [GeneratorPoint(row["unix_ns"], row["process_id"], row["cpu"], row["frames"]) for row in found]
+    return [GeneratorPoint(row["unix_ns"], row["process_id"], row["cpu"], row["frames"]) for row in readings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def counts_over_time(
         counts.items(), key=lambda item: (order.index(item[0]) if item[0] in order else len(order), item[0])
     )
     starts = tuple((begin + place) * width_ns for place in range(length))
-    return CountsOverTime(width_ns, starts, {name: tuple(found) for name, found in ordered})
+    return CountsOverTime(width_ns, starts, {name: tuple(counts) for name, counts in ordered})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +234,13 @@ class _Axis:
     last: int
     step_ns: int
 
-    def points(self, found: Mapping[int, tuple[int, float | None]]) -> list[LinePoint]:
+    def points(self, windows: Mapping[int, tuple[int, float | None]]) -> list[LinePoint]:
         """The windows by the step that they end with; the first are not whole, unless the axis is so short."""
         begin = min(self.last, self.first + WINDOW_STEPS - 1)
         return [
             LinePoint((step + 1) * self.step_ns, n, enough(STATISTIC, n, value))
             for step in range(begin, self.last + 1)
-            for n, value in [found.get(step, (0, None))]
+            for n, value in [windows.get(step, (0, None))]
         ]
 
 
@@ -263,13 +263,13 @@ def cohort_lines(connection: StoreConnection, f: Filter, metric: str) -> CohortL
     steps = min(_MOST_STEPS, max(WINDOW_STEPS, WINDOW_STEPS * windows))
     step_ns = bucket_width_ns(last - first, steps)
     axis = _Axis(first // step_ns, last // step_ns, step_ns)
-    found = _windows(connection, where, column, step_ns)
+    by_cohort = _windows(connection, where, column, step_ns)
     in_flight = calls_in_flight(connection, f, step_ns)
     return CohortLines(
         metric,
         window_ns=step_ns * min(WINDOW_STEPS, axis.last - axis.first + 1),
         lines=[
-            CohortLine(cohort, axis.points(found.get(cohort, {}))) for cohort in sorted(kept, key=lambda c: c or "")
+            CohortLine(cohort, axis.points(by_cohort.get(cohort, {}))) for cohort in sorted(kept, key=lambda c: c or "")
         ],
         load=[LoadPoint(step * step_ns, in_flight.get(step)) for step in range(axis.first, axis.last + 1)]
         if in_flight
@@ -283,7 +283,7 @@ def _windows(
 ) -> dict[str | None, dict[int, tuple[int, float | None]]]:
     """Count and percentile of every window by cohort and the step that it ends with."""
     steps = ", ".join(f"started_unix_ns // {step_ns} + {place}" for place in range(WINDOW_STEPS))
-    found: dict[str | None, dict[int, tuple[int, float | None]]] = {}
+    windows: dict[str | None, dict[int, tuple[int, float | None]]] = {}
     for row in rows(
         connection,
         f"""
@@ -293,5 +293,5 @@ def _windows(
         """,
         where.values,
     ):
-        found.setdefault(row["cohort"], {})[row["step"]] = row["n"], row["value"]
-    return found
+        windows.setdefault(row["cohort"], {})[row["step"]] = row["n"], row["value"]
+    return windows

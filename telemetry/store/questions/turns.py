@@ -114,18 +114,18 @@ def search_condition(
     text = search.text.strip()[:MOST_CHARS]
     if not text:
         return where, FoundWords()
-    found, looked, is_all = [], 0, True
+    matches, looked, is_all = [], 0, True
     if run_id is not None:
-        found, looked, is_all = calls_with_words(connection.directory, run_id, text, connection.now_unix_ns)
+        matches, looked, is_all = calls_with_words(connection.directory, run_id, text, connection.now_unix_ns)
     by_text = Condition(
         "starts_with(lower(trace_id), lower(?)) OR starts_with(lower(call_id), lower(?)) "
         "OR contains(lower(utterance_id), lower(?)) OR contains(lower(transcript_pii), lower(?))",
         (text,) * 4,
     )
-    if found:
+    if matches:
         by_text = Condition(
             f"({by_text.sql}) OR (call_id, turn_index) IN (SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]))",
-            (*by_text.values, [call for call, _ in found], [index for _, index in found]),
+            (*by_text.values, [call for call, _ in matches], [index for _, index in matches]),
         )
     return where & by_text, FoundWords(looked, is_all)
 
@@ -260,8 +260,8 @@ def _explained(
     none, and where the figures claim nothing."""
     if asked.search.is_any or asked.metric != HEADLINE or head.summary is None or head.summary.is_generator_limited:
         return None
-    found = explained(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
-    return found if found.selected and found.others else None
+    explanation = explained(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
+    return explanation if explanation.selected and explanation.others else None
 
 
 _MEASURED: Final = Condition("outcome <> 'invalid'")
@@ -282,7 +282,7 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
     """Count by time and latency: exact."""
     cases = " ".join(f"WHEN {column} < {round(edge * 1_000_000)} THEN {band}" for band, edge in enumerate(EDGES_MS))
     measured = where & _MEASURED
-    found = rows(
+    counts = rows(
         connection,
         f"""
         SELECT started_unix_ns // {width_ns} AS bucket, CASE {cases} ELSE {len(EDGES_MS)} END AS band, count(*) AS n
@@ -290,7 +290,7 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
         """,
         list(measured.values),
     )
-    return [HeatCell(row["bucket"] * width_ns, row["band"], row["n"]) for row in found]
+    return [HeatCell(row["bucket"] * width_ns, row["band"], row["n"]) for row in counts]
 
 
 def _listed(
@@ -311,15 +311,15 @@ def _listed(
     )
     if last["n"] == most:
         where &= Condition(f"{by} {'>=' if is_falling else '<='} ?", (last["value"],))
-    found = rows(
+    page = rows(
         connection,
         f"SELECT {', '.join(_SHOWN)}, {column} AS value_ns FROM turns WHERE {where.sql} "
         f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ? OFFSET ?",
         [*where.values, *limits],
     )
-    for row in found:
+    for row in page:
         row["value_ns"] = None if row["value_ns"] is None else int(row["value_ns"])
-    return tuple(ListedTurn(**row) for row in found)
+    return tuple(ListedTurn(**row) for row in page)
 
 
 # A call has up to a thousand turns of ours; a service may report more.
@@ -382,19 +382,19 @@ def turn_view(connection: StoreConnection, trace_id: str, turn_index: Natural, *
 
 def spans_of_trace(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
     """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
-    found = _spans(connection, trace_id)
-    if not any(span.name == SPAN_TURN for span in found):
-        return found
+    spans = _spans(connection, trace_id)
+    if not any(span.name == SPAN_TURN for span in spans):
+        return spans
     turns = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="span_id")
     of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
-    return [with_turn(span, of_turns.get(span.span_id)) for span in found]
+    return [with_turn(span, of_turns.get(span.span_id)) for span in spans]
 
 
 def _spans(connection: StoreConnection, trace_id: str, most: int | None = None) -> list[SpanRow]:
     """Return the spans as stored: without the attributes that are only in the row of their turn."""
     order = "timestamp_unix_ns, duration_ns DESC, span_id"
-    found = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
-    return [span_from_row(row) for row in found[:most]]
+    stored = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
+    return [span_from_row(row) for row in stored[:most]]
 
 
 def calls_turns(turns: Sequence[Turn]) -> list[TurnOfCall]:

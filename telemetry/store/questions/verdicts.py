@@ -93,7 +93,7 @@ def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) ->
     judgment = column_of(0)
     total = METRICS[objective.metric].column if objective.metric in _PARTS else "NULL"
     stages = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in _STAGES.items())
-    found = connection.arrow(
+    columns = connection.arrow(
         f"""
         SELECT started_unix_ns, hash(call_id) AS call, cohort, {judgment} = {BAD} AS is_bad,
                ({total})::DOUBLE AS total, {stages}
@@ -101,25 +101,25 @@ def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) ->
         """,
         table.values,
     )
-    cohorts, labels = coded(found["cohort"])
+    cohorts, labels = coded(columns["cohort"])
     return MissTurns(
         objective=objective.name,
         target=objective.target,
-        started_unix_ns=found["started_unix_ns"].to_numpy(),
-        is_bad=found["is_bad"].to_numpy(),
-        calls=np.unique(found["call"].to_numpy(), return_inverse=True)[1].reshape(-1),
+        started_unix_ns=columns["started_unix_ns"].to_numpy(),
+        is_bad=columns["is_bad"].to_numpy(),
+        calls=np.unique(columns["call"].to_numpy(), return_inverse=True)[1].reshape(-1),
         cohorts=cohorts,
         labels=labels,
-        total=found["total"].to_numpy() if objective.metric in _PARTS else None,
-        stages=_parts_of(objective, found),
+        total=columns["total"].to_numpy() if objective.metric in _PARTS else None,
+        stages=_parts_of(objective, columns),
     )
 
 
-def _parts_of(objective: Objective, found: Any) -> dict[str, Any]:
+def _parts_of(objective: Objective, columns: Any) -> dict[str, Any]:
     parts = _PARTS.get(objective.metric or "", ())
-    stages = {name: found[name].to_numpy() for name in parts if name in _STAGES}
+    stages = {name: columns[name].to_numpy() for name in parts if name in _STAGES}
     if "unexplained" in parts:
-        stages["unexplained"] = found["total"].to_numpy() - sum(np.nan_to_num(each) for each in stages.values())
+        stages["unexplained"] = columns["total"].to_numpy() - sum(np.nan_to_num(values) for values in stages.values())
     return {name: values for name, values in stages.items() if not np.isnan(values).all()}
 
 
@@ -159,14 +159,14 @@ def judged_turns(
 ) -> JudgedTurns:
     """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
     alone knows it; what `summary` knows comes first. `measured_s` is how long the turns took to come, if known."""
-    found = judged_objectives(objectives, counts, summary, measured_s=measured_s)
+    statuses = judged_objectives(objectives, counts, summary, measured_s=measured_s)
     limit = limit if summary.limit is None else summary.limit.reason
     unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
     if unjudged is not None:
-        found = not_judged(objectives, found, unjudged)
+        statuses = not_judged(objectives, statuses, unjudged)
     limited = summary.unreached or limit
-    verdict = run_verdict(objectives, found, cause=cause, limited=limited, kept=calls_kept(summary, found))
-    return JudgedTurns(found, verdict, unjudged)
+    verdict = run_verdict(objectives, statuses, cause=cause, limited=limited, kept=calls_kept(summary, statuses))
+    return JudgedTurns(statuses, verdict, unjudged)
 
 
 def judged_objectives(
@@ -180,7 +180,9 @@ def judged_objectives(
 def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
     """Return how long the turns that are counted took to come: from the first of them, after a ramp, to the run's
     end."""
-    return None if run is None else lasted_s(run, [each.first_unix_ns for each in summary.phases if not each.is_ramp])
+    return (
+        None if run is None else lasted_s(run, [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp])
+    )
 
 
 def lasted_s(run: RunRecord, phases_unix_ns: Sequence[int]) -> float | None:
