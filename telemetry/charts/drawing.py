@@ -149,8 +149,8 @@ def having(*names: str) -> alt.Chart:
 def tips(*fields: str) -> list[alt.Tooltip]:
     """Tooltips, each as `field`, `field|title` or `field:type|title|format`."""
     made: list[alt.Tooltip] = []
-    for each in fields:
-        name, *more = each.split("|")
+    for stated in fields:
+        name, *more = stated.split("|")
         made.append(
             alt.Tooltip(name if ":" in name else f"{name}:N", **dict(zip(("title", "format"), more, strict=False)))
         )

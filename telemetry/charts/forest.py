@@ -54,8 +54,10 @@ def forest(
     names, groups, verdicts = (
         list(dict.fromkeys(str(row.get(of, "")) for row in rows)) for of in ("name", "group", "verdict")
     )
-    states = [each for each in _VERDICTS if each in verdicts] + [each for each in verdicts if each not in _VERDICTS]
-    drawn = [_VERDICTS.get(each, ("soft", "circle")) for each in states]
+    states = [verdict for verdict in _VERDICTS if verdict in verdicts] + [
+        verdict for verdict in verdicts if verdict not in _VERDICTS
+    ]
+    drawn = [_VERDICTS.get(state, ("soft", "circle")) for state in states]
     legend = alt.Legend(title=None, orient="bottom", columns=1, offset=2, symbolSize=70, symbolStrokeWidth=0)
     color = alt.Color("verdict:N", scale=scale_of(states, [getattr(colors, of) for of, _ in drawn]), legend=legend)
     shape = alt.Shape("verdict:N", scale=scale_of(states, [of for _, of in drawn]), legend=legend)

@@ -50,7 +50,7 @@ def image(pictures: Sequence[Picture], kind: str, title: Sequence[str], columns:
             "title": {"text": picture.alt, "fontSize": 12},
             "width": _WIDTHS["wide"] // (columns + 1) * 2 if columns > 1 else _WIDTHS["wide"],
         }
-        for picture in [each for each in pictures if each.rows] or [Picture([{}], empty, "")]
+        for picture in [picture for picture in pictures if picture.rows] or [Picture([{}], empty, "")]
     ]
     spec = {
         "concat": parts,
@@ -83,7 +83,7 @@ def svg(picture: Picture, size: str = "wide") -> str:
     titled = _DESCRIBED.sub(r"<path\2><title>\1</title></path>", drawn)
     label = escape(visible(picture.alt))
     return _SVG.sub(
-        lambda found: f'<svg class="{size}" role="img" aria-label="{label}" {found[1]} width="{_WIDTHS[size]}">',
+        lambda match: f'<svg class="{size}" role="img" aria-label="{label}" {match[1]} width="{_WIDTHS[size]}">',
         _ROLES.sub("", titled),
         count=1,
     )
@@ -91,7 +91,7 @@ def svg(picture: Picture, size: str = "wide") -> str:
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
     """The rows with control characters written out, as the names in a specification are."""
-    return [{name: visible(each) if isinstance(each, str) else each for name, each in row.items()} for row in rows]
+    return [{name: visible(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows]
 
 
 def _for_files(part: Any, *, is_narrow: bool) -> Any:
@@ -109,4 +109,4 @@ def _for_files(part: Any, *, is_narrow: bool) -> Any:
         return made | {name: max(made[name], _LEAST_TYPE) for name in _TYPES if name in made}
     if isinstance(part, str):
         return visible(part).replace("timeFormat(", "utcFormat(")
-    return [_for_files(each, is_narrow=is_narrow) for each in part] if isinstance(part, list) else part
+    return [_for_files(item, is_narrow=is_narrow) for item in part] if isinstance(part, list) else part

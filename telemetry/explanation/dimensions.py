@@ -90,16 +90,24 @@ def rank_dimensions(is_selected: Bools, calls: Codes, dimensions: Mapping[str, D
 
     All columns have one value per turn; `calls` are whole numbers. Raises ValueError for columns of another length.
     """
-    found = [_explained(name, is_selected, calls, dimension) for name, dimension in dimensions.items()]
-    tried = sorted((each for each in found if each.untried is None), key=lambda each: each.p_value)
+    results = [_explained(name, is_selected, calls, dimension) for name, dimension in dimensions.items()]
+    tried = sorted(
+        (dimension for dimension in results if dimension.untried is None), key=lambda dimension: dimension.p_value
+    )
     reached = 0.0
     corrected: dict[str, ExplainedDimension] = {}
-    for place, each in enumerate(tried):
-        reached = max(reached, min(1.0, each.p_value * (len(tried) - place)))
-        corrected[each.name] = replace(each, p_value=reached, is_shown=reached < ERROR_LEVEL and each.value is not None)
+    for place, dimension in enumerate(tried):
+        reached = max(reached, min(1.0, dimension.p_value * (len(tried) - place)))
+        corrected[dimension.name] = replace(
+            dimension, p_value=reached, is_shown=reached < ERROR_LEVEL and dimension.value is not None
+        )
     return sorted(
-        (corrected.get(each.name, each) for each in found),
-        key=lambda each: (each.untried is not None, not each.is_shown, -each.strength if each.is_shown else 0),
+        (corrected.get(dimension.name, dimension) for dimension in results),
+        key=lambda dimension: (
+            dimension.untried is not None,
+            not dimension.is_shown,
+            -dimension.strength if dimension.is_shown else 0,
+        ),
     )
 
 

@@ -245,19 +245,19 @@ def _grown_stage(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | 
     }
     if whole is None:
         return None
-    found: dict[str, QuantileDifference] = {}
+    differences: dict[str, QuantileDifference] = {}
     for name, samples in tried.items():
         difference = _difference(samples, fraction, 2)  # of two stages that grew alike, either may be the larger
         if difference is not None:
-            found[name] = difference
+            differences[name] = difference
         elif 2 * samples[0].size >= np.count_nonzero(suspect):
             return None  # nothing is shown to be more than it
-    if not found or set(found) == {"unexplained"}:
+    if not differences or set(differences) == {"unexplained"}:
         return None
-    name = max(found, key=lambda each: found[each].value)
-    grown, alone = found[name], _difference(tried[name], fraction, len(tried))
+    name = max(differences, key=lambda stage: differences[stage].value)
+    grown, alone = differences[name], _difference(tried[name], fraction, len(tried))
     is_shown = alone is not None and alone.lower > 0
-    is_more = all(_is_larger(grown, other) for each, other in found.items() if each != name)
+    is_more = all(_is_larger(grown, other) for stage, other in differences.items() if stage != name)
     if not is_shown or not is_more or 2 * grown.value < whole.value:
         return None
     return StageGrowth(name, grown.value, statistic)
@@ -291,10 +291,10 @@ def _samples(
 ) -> tuple[CheckSample, CheckSample] | None:
     """The turns with a value of both sides; None where a side has none."""
     known = [of & ~np.isnan(values) for of in (suspect, reference)]
-    if not all(each.any() for each in known):
+    if not all(mask.any() for mask in known):
         return None
     bad, others = (
-        CheckSample(values[each], np.unique(turns.calls[each], return_inverse=True)[1].reshape(-1)) for each in known
+        CheckSample(values[mask], np.unique(turns.calls[mask], return_inverse=True)[1].reshape(-1)) for mask in known
     )
     return bad, others
 

@@ -215,16 +215,16 @@ class StartGauges:
 
     def _read(self, options: CallbackOptions) -> Iterable[Observation]:
         del options
-        for each in self._starts():
+        for start in self._starts():
             attributes = {
                 "run_id": self._run_id,
                 "process_id": self._telemetry.identity.process_id,
-                "phase": each.phase,
-                "phase_kind": each.phase_kind,
-                "phase_begin_s": each.phase_begin_s,
+                "phase": start.phase,
+                "phase_kind": start.phase_kind,
+                "phase_begin_s": start.phase_begin_s,
             }
             for which in semconv.START_COUNTS:
-                yield Observation(getattr(each, which), {**attributes, "which": which})
+                yield Observation(getattr(start, which), {**attributes, "which": which})
 
 
 _NO_ATTRIBUTES: Final[Mapping[str, AttributeValue]] = {}

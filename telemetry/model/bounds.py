@@ -151,7 +151,7 @@ def _barge_in_stop(turn: Turn, value: float) -> Bounds | None:
 
 def _talk_over(turn: Turn, value: float) -> Bounds | None:
     stated = (turn.speech_start_later_ns, turn.speech_end_later_ns, turn.stamp_error_ns)
-    known = [each for each in stated if each is not None]
+    known = [pair for pair in stated if pair is not None]
     if len(known) < len(stated):
         return None
     spoken, heard = timestamp_bounds(turn, "speech_end"), timestamp_bounds(turn, "first_audio")
@@ -214,7 +214,7 @@ class MeasuredWithin:
     @classmethod
     def exactly(cls, p50: float | None, p95: float | None, p99: float | None, largest: float | None) -> Self:
         """The statistics of what is counted, and not timed."""
-        at = [None if each is None else (each, each) for each in (p50, p95, p99, largest)]
+        at = [None if value is None else (value, value) for value in (p50, p95, p99, largest)]
         return cls(p50=at[0], p95=at[1], p99=at[2], max=at[3])
 
 
@@ -241,7 +241,7 @@ def measured_within(metric: MetricDefinition, figure: float | None, bounds: Boun
 def turn_figures(turn: Turn, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
     """The metrics that a turn has values of, by their names for people, each with its bounds where they are known and
     are not the value itself: `818 ms, within 806–818`."""
-    found: list[tuple[str, str]] = []
+    figures: list[tuple[str, str]] = []
     for metric in metrics:
         value, bounds = metric.value(turn), metric_bounds(turn, metric)
         if value is None:
@@ -251,8 +251,8 @@ def turn_figures(turn: Turn, metrics: Iterable[Metric]) -> list[tuple[str, str]]
             shown += ", bounds not known"
         elif bounds != (value, value) and all(map(math.isfinite, bounds)):
             shown += f", within {_bounds_text(metric, value, bounds)}"
-        found.append((metric.label, shown))
-    return found
+        figures.append((metric.label, shown))
+    return figures
 
 
 def turn_measured_within(turn: Turn, metric: Metric) -> str | None:
@@ -266,7 +266,7 @@ def _bounds_text(metric: MetricDefinition, figure: float, bounds: Bounds) -> str
         # Digits after the sixth decimal come from calculating in floating point.
         metric.format(value if value == figure else rounded(round(value / digit, 6)) * digit, unit=False)
         for value, rounded, digit in zip(
-            bounds, (math.floor, math.ceil), (_last_digit(metric.kind, each) for each in bounds), strict=True
+            bounds, (math.floor, math.ceil), (_last_digit(metric.kind, bound) for bound in bounds), strict=True
         )
     )
     # A dash between two numbers must not be read as the sign of the second.

@@ -78,24 +78,24 @@ def of_timestamps(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str,
     """The timestamps of a turn that cannot be, each with the cause. Without evidence, of a client, the turn's own
     beginning is the bound."""
     at = known_timestamps(turn)
-    found: dict[str, Contradiction] = {}
+    causes: dict[str, Contradiction] = {}
     began_ns = min(at.get("speech_start", turn.started_perf_ns), turn.started_perf_ns)
     if evidence is not None:
         for name in _DETECTED:
             if name in at and at[name] < evidence.began_ns - _DETECTED_WITHIN_NS:
-                found[name] = "before_turn"
-        caller_ns = [at[name] for name in ("speech_start", "speech_end") if name in at and name not in found]
+                causes[name] = "before_turn"
+        caller_ns = [at[name] for name in ("speech_start", "speech_end") if name in at and name not in causes]
         began_ns = min([evidence.began_ns, *caller_ns])
     for name in STAGES:
         if name in at and at[name] < began_ns - TOLERANCE_NS:
-            found[name] = "before_turn"
+            causes[name] = "before_turn"
     for name, span in evidence.of_timestamp.items() if evidence is not None else ():
-        if name in at and name not in found and (cause := _of_span(name, at[name], span)) is not None:
-            found[name] = cause
+        if name in at and name not in causes and (cause := _of_span(name, at[name], span)) is not None:
+            causes[name] = cause
     for earlier, later in IN_ORDER:
-        if earlier in at and later in at and not {earlier, later} & found.keys() and at[later] < at[earlier]:
-            found[later] = "out_of_order"
-    return found
+        if earlier in at and later in at and not {earlier, later} & causes.keys() and at[later] < at[earlier]:
+            causes[later] = "out_of_order"
+    return causes
 
 
 def begun_with_its_moments(turn: Turn, began_unix_ns: int) -> Turn:

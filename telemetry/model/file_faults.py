@@ -105,9 +105,9 @@ class TomlText:
 
     def sentences(self, faults: Iterable[FaultAt]) -> list[str]:
         """The faults with their places, `a.toml: line 3, phases[2].users: ...`, in the order of the lines."""
-        found = list(faults)
-        lines = _Lines(self.text).read() if found else {}
-        placed = sorted(((_line(lines, fault.path), fault) for fault in found), key=lambda each: each[0])
+        listed = list(faults)
+        lines = _Lines(self.text).read() if listed else {}
+        placed = sorted(((_line(lines, fault.path), fault) for fault in listed), key=lambda item: item[0])
         return [f"{self.name}: line {line}, {path_text(fault.path, 1)}: {fault.sentence}" for line, fault in placed]
 
 
@@ -139,10 +139,10 @@ class _Lines:
     def read(self) -> dict[Path, int]:
         """The line of each path, counted from 1."""
         line = 1
-        for found in _TOKEN.finditer(self.text):
-            if found.lastgroup != "space":
-                self._tokens.append((found[0], line))
-            line += found[0].count("\n")
+        for match in _TOKEN.finditer(self.text):
+            if match.lastgroup != "space":
+                self._tokens.append((match[0], line))
+            line += match[0].count("\n")
         table: Path = ()
         while self._at < len(self._tokens):
             if self._next() == "\n":

@@ -220,20 +220,20 @@ def _is_remembered(value: str) -> bool:
 
 def label_places(label: str) -> Iterator[PersonalPart]:
     """Yield where personal data is in a label, in no order."""
-    for found in _EMAIL.finditer(label):
-        yield PersonalPart(*found.span(), "email")
-    for found in _PHONE.finditer(label):
-        if is_international_phone(f"+{digits_of(found[0].replace('%2', ''))}"):
-            yield PersonalPart(*found.span(), "phone")
-    for found in _CARD.finditer(label):
-        if is_card(digits_of(found[0])):
-            yield PersonalPart(*found.span(), "card")
-    for found in _SSN.finditer(label):
-        if is_national_id(found[0]):
-            yield PersonalPart(*found.span(), "national_id")
-    for found in _IBAN.finditer(label):
-        if is_iban(found[0]):
-            yield PersonalPart(*found.span(), "iban")
+    for match in _EMAIL.finditer(label):
+        yield PersonalPart(*match.span(), "email")
+    for match in _PHONE.finditer(label):
+        if is_international_phone(f"+{digits_of(match[0].replace('%2', ''))}"):
+            yield PersonalPart(*match.span(), "phone")
+    for match in _CARD.finditer(label):
+        if is_card(digits_of(match[0])):
+            yield PersonalPart(*match.span(), "card")
+    for match in _SSN.finditer(label):
+        if is_national_id(match[0]):
+            yield PersonalPart(*match.span(), "national_id")
+    for match in _IBAN.finditer(label):
+        if is_iban(match[0]):
+            yield PersonalPart(*match.span(), "iban")
 
 
 # Words of each digit from 0, of 10 to 19, and of 20 to 90, in English and in German.
@@ -302,7 +302,7 @@ class _Token(NamedTuple):
 
 def digit_runs(text: str) -> Iterator[DigitRun]:
     """The runs of digits in a text, in words, in figures or in both, each as long as it can be."""
-    tokens = [_Token(found.start(), found.end(), found[0].lower()) for found in _TOKEN.finditer(text)]
+    tokens = [_Token(match.start(), match.end(), match[0].lower()) for match in _TOKEN.finditer(text)]
     at = 0
     while at < len(tokens):
         run, after = _run(text, tokens, at)
@@ -379,8 +379,8 @@ class Names:
 
     def places(self, text: str) -> Iterator[PersonalPart]:
         """Yield where a name of the list is."""
-        for found in self._any.finditer(text) if self._any is not None else ():
-            yield PersonalPart(*found.span(), "name")
+        for match in self._any.finditer(text) if self._any is not None else ():
+            yield PersonalPart(*match.span(), "name")
 
 
 NO_NAMES: Final = Names(())
@@ -388,19 +388,19 @@ NO_NAMES: Final = Names(())
 
 def text_without_personal_data(text: str, names: Names = NO_NAMES) -> str:
     """The text with marks in the place of personal data; the same text where there is not any."""
-    found = [*names.places(text)]
+    parts = [*names.places(text)]
     if _suspect_text.search(text) is not None:
-        found += text_places(text)
-    return replaced(text, found) if found else text
+        parts += text_places(text)
+    return replaced(text, parts) if parts else text
 
 
 def text_places(text: str) -> Iterator[PersonalPart]:
     """Yield where personal data is in a text, in no order; names only where they are introduced as such."""
     yield from label_places(text)
-    for found in _SPOKEN_EMAIL.finditer(text):
-        yield PersonalPart(*found.span(), "email")
-    for found in _INTRODUCED.finditer(text):
-        yield PersonalPart(*found.span("name"), "name")
+    for match in _SPOKEN_EMAIL.finditer(text):
+        yield PersonalPart(*match.span(), "email")
+    for match in _INTRODUCED.finditer(text):
+        yield PersonalPart(*match.span("name"), "name")
     for run in digit_runs(text):
         kind = _kind(text, run)
         if kind is not None:

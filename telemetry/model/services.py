@@ -37,11 +37,11 @@ def service_run_id(service: str, unix_ns: int) -> str:
 
 def service_day(run_id: str) -> ServiceDay | None:
     """The service and day of a run id made by `service_run_id`; None for any other run id."""
-    found = _RUN_ID.fullmatch(run_id)
-    if found is None:
+    match = _RUN_ID.fullmatch(run_id)
+    if match is None:
         return None
     try:
-        return ServiceDay(found["service"], date.fromisoformat(found["day"]))
+        return ServiceDay(match["service"], date.fromisoformat(match["day"]))
     except ValueError:
         return None
 

@@ -138,9 +138,9 @@ def decode_turn(attributes: Mapping[str, object], trace_id: str, span_id: str) -
         elif value is not None:
             field_name, decode = known
             values[field_name] = decode(name, value)
-    for each in _REQUIRED:
-        if each.name not in values:
-            raise TurnDecodeError(each.attribute, "is missing; a turn cannot do without it")
+    for required in _REQUIRED:
+        if required.name not in values:
+            raise TurnDecodeError(required.attribute, "is missing; a turn cannot do without it")
     return DecodedTurn(msgspec.convert(values, Turn), tuple(unknown))
 
 
@@ -302,11 +302,13 @@ def _fields() -> tuple[_Field, ...]:
     if not isinstance(described, inspect.StructType):
         raise TypeError("telemetry.model.turns.Turn is no msgspec struct")
     fields: list[_Field] = []
-    for each in described.fields:
-        if each.name in _OWN_IDENTITY:
+    for member in described.fields:
+        if member.name in _OWN_IDENTITY:
             continue
-        encode, decode = _codec(each.type)
-        fields.append(_Field(each.name, semconv.TURN_PREFIX + each.name, each.required, each.default, encode, decode))
+        encode, decode = _codec(member.type)
+        fields.append(
+            _Field(member.name, semconv.TURN_PREFIX + member.name, member.required, member.default, encode, decode)
+        )
     return tuple(fields)
 
 
@@ -316,9 +318,9 @@ _BY_ATTRIBUTE: Final = {field.attribute: field for field in _FIELDS}
 _DECODERS: Final = {field.attribute: (field.name, field.decode) for field in _FIELDS}
 # In the order of a turn's fields: attribute, default and encoding of each that its span carries as an attribute.
 _CARRIERS: Final = tuple(
-    None if name in _OWN_IDENTITY else (each.attribute, each.default, each.encode)
+    None if name in _OWN_IDENTITY else (carrier.attribute, carrier.default, carrier.encode)
     for name in Turn.__struct_fields__
-    for each in (_BY_ATTRIBUTE.get(semconv.TURN_PREFIX + name, _FIELDS[0]),)
+    for carrier in (_BY_ATTRIBUTE.get(semconv.TURN_PREFIX + name, _FIELDS[0]),)
 )
 # Every field of a turn that its span carries as an attribute.
 CARRIED: Final = tuple(field.name for field in _FIELDS)

@@ -213,8 +213,8 @@ _LONGER: Final = {"transcript_pii": LONGEST_TRANSCRIPT_CHARS}
 _NAMES: Final = Turn.__struct_fields__
 _DESCRIBED: Final[Any] = msgspec.inspect.type_info(Turn)
 _KINDS: Final = {
-    each.name: each.type.types[0] if isinstance(each.type, msgspec.inspect.UnionType) else each.type
-    for each in _DESCRIBED.fields
+    field.name: field.type.types[0] if isinstance(field.type, msgspec.inspect.UnionType) else field.type
+    for field in _DESCRIBED.fields
 }
 _texts_of: Final = attrgetter(*(name for name, kind in _KINDS.items() if isinstance(kind, msgspec.inspect.StrType)))
 _lists_of: Final = attrgetter(
@@ -290,12 +290,16 @@ DIMENSIONS: Final = (
 
 def fields_for(*uses: DimensionUse) -> tuple[str, ...]:
     """The fields of a turn whose dimensions have all of these uses."""
-    return tuple(each.field for each in DIMENSIONS if each.field is not None and each.uses.issuperset(uses))
+    return tuple(
+        dimension.field for dimension in DIMENSIONS if dimension.field is not None and dimension.uses.issuperset(uses)
+    )
 
 
 FILTERED: Final = fields_for("filter")
 OF_OBJECTIVES: Final = fields_for("objective")
 SLICES: Final = fields_for("slice")
 # The field of each dimension that has one, by the name for people; and the other way.
-FIELD_OF: Final[dict[str, str]] = {each.name: each.field for each in DIMENSIONS if each.field is not None}
+FIELD_OF: Final[dict[str, str]] = {
+    dimension.name: dimension.field for dimension in DIMENSIONS if dimension.field is not None
+}
 NAME_OF: Final[dict[str, str]] = {field: name for name, field in FIELD_OF.items()}

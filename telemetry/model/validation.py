@@ -100,15 +100,15 @@ class CheckedTable(BaseModel):
             raise refused(f"is {shown(value)}; a {cls.kind_of_value} with {named} is expected")
         table = {_encodable(key): entry for key, entry in cast("Mapping[Any, Any]", value).items()}
         made: Self | None = None
-        found: list[tuple[Path, str]] = []
+        faults: list[tuple[Path, str]] = []
         try:
             made = handler(table)
         except ValidationError as error:
-            found = list(cls._sentences(error))
-        found += cls.rules(table, {str(path[0]) for path, _ in found if path})
-        if made is None or found:
+            faults = list(cls._sentences(error))
+        faults += cls.rules(table, {str(path[0]) for path, _ in faults if path})
+        if made is None or faults:
             raise ValidationError.from_exception_data(
-                cls.__name__, [InitErrorDetails(type=refused(text), loc=path, input=None) for path, text in found]
+                cls.__name__, [InitErrorDetails(type=refused(text), loc=path, input=None) for path, text in faults]
             )
         return made
 

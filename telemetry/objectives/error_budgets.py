@@ -68,26 +68,26 @@ DEFAULT_BURN_RATES: Final = (
 
 def window_ms(window: str) -> int | None:
     """The length of a window such as `5m`; None for a text that is not one."""
-    found = _WINDOW.fullmatch(window)
-    return int(found[1]) * _MS_PER[found[2]] if found else None
+    match = _WINDOW.fullmatch(window)
+    return int(match[1]) * _MS_PER[match[2]] if match else None
 
 
 def burn_rates_from(texts: Sequence[str], where: str) -> tuple[BurnRate, ...]:
     """Burn rates as `FACTOR:LONG:SHORT:SEVERITY` says them, such as `14.4:1h:5m:page`. Raises ConfigError with a line
     for each fault; `where` names their source."""
-    found: list[BurnRate] = []
+    rates: list[BurnRate] = []
     faults: list[str] = []
     for text in texts:
         fault, rate = _read(text)
         if rate is None:
             faults.append(f"{text!r}: {fault}")
-        elif rate in found:
+        elif rate in rates:
             faults.append(f"{text!r} is there twice")
         else:
-            found.append(rate)
+            rates.append(rate)
     if faults:
         raise ConfigError(where, faults)
-    return tuple(found)
+    return tuple(rates)
 
 
 def _read(text: str) -> tuple[str, BurnRate | None]:
@@ -97,7 +97,7 @@ def _read(text: str) -> tuple[str, BurnRate | None]:
     factor, long, short, severity = parts
     if not _FACTOR.fullmatch(factor) or not Fraction(factor):
         return f"the factor {factor!r} is not a number above 0", None
-    lengths = [window_ms(each) for each in (long, short)]
+    lengths = [window_ms(window) for window in (long, short)]
     if lengths[0] is None or lengths[1] is None:
         return "a window is a whole number with ms, s, m, h, d or w, such as 5m", None
     if lengths[0] <= lengths[1]:
@@ -195,10 +195,10 @@ class ErrorBudget:
 
 def window_ns(window: str) -> int:
     """The length of a window such as `6h`. Raises ValueError for a text that is not one."""
-    found = window_ms(window)
-    if found is None:
+    length_ms = window_ms(window)
+    if length_ms is None:
         raise ValueError(f"{window!r} is not a window")
-    return found * _NS_PER_MS
+    return length_ms * _NS_PER_MS
 
 
 def error_budget(
@@ -264,7 +264,7 @@ def _alert(objective: Objective, rate: BurnRate, windows: Mapping[str, WindowBud
     least = rate.minimum_turns(objective)
     fires = None
     if long.counts.eligible >= least:
-        fires = all(_is_beyond(objective, rate, each.counts) for each in (long, short))
+        fires = all(_is_beyond(objective, rate, window.counts) for window in (long, short))
     return BurnAlert(float(rate.factor), rate.long, rate.short, rate.severity, fires, least)
 
 
@@ -277,12 +277,12 @@ def _is_beyond(objective: Objective, rate: BurnRate, counts: EligibleTurns) -> b
 
 
 def _days(objective: Objective, days: Mapping[int, EligibleTurns], period: EligibleTurns) -> tuple[DayBudget, ...]:
-    found: list[DayBudget] = []
+    budgets: list[DayBudget] = []
     so_far = EligibleTurns()
     for days_ago in range(PERIOD_DAYS - 1, -1, -1):
         counts = days.get(days_ago, EligibleTurns())
         so_far += counts
         # Before the first turn nothing is known, which is not the same as a budget that nobody used.
         left = _budget_left(objective, so_far.bad, period.eligible) if so_far.eligible else None
-        found.append(DayBudget(days_ago, counts, left))
-    return tuple(found)
+        budgets.append(DayBudget(days_ago, counts, left))
+    return tuple(budgets)

@@ -91,7 +91,7 @@ def sloth_text(objectives: Sequence[Objective]) -> str:
         "version": "prometheus/v1",
         "service": "voiceprobe",
         "labels": {"source": SOURCE},
-        "slos": [_sloth_slo(each) for each in objectives],
+        "slos": [_sloth_slo(objective) for objective in objectives],
     }
     return _SLOTH_HEADER + yaml_text(document)
 
@@ -129,7 +129,7 @@ def pyrra_text(objectives: Sequence[Objective]) -> str:
     objectives."""
     if not objectives:
         raise ValueError("no objectives")
-    return _PYRRA_HEADER + "---\n".join(yaml_text(_pyrra_document(each)) for each in objectives)
+    return _PYRRA_HEADER + "---\n".join(yaml_text(_pyrra_document(objective)) for objective in objectives)
 
 
 def _pyrra_document(objective: Objective) -> dict[str, Any]:

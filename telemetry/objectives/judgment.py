@@ -123,10 +123,10 @@ class JudgmentTally:
         """The turns that count."""
         counted: Counter[Judgment] = Counter()
         for judgment, n in self.judged.items():
-            found = resolve(judgment, objective, has_value=self.has_value)
-            if found is not None:
-                counted[found] += n
-        causes = {each.value: n for each, n in sorted(counted.items()) if each not in DECIDED}
+            resolved = resolve(judgment, objective, has_value=self.has_value)
+            if resolved is not None:
+                counted[resolved] += n
+        causes = {judgment.value: n for judgment, n in sorted(counted.items()) if judgment not in DECIDED}
         return EligibleTurns(counted[Judgment.GOOD], counted.total(), causes)
 
 
@@ -356,7 +356,7 @@ def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
 def matches(objective: Objective, turn: Turn) -> bool:
     """Return whether a turn is of the dimensions that the objective is narrowed to."""
     wanted = _dimensions_of(objective)
-    return wanted == _ANY or all(each in (None, of) for each, of in zip(wanted, _dimensions_of(turn), strict=True))
+    return wanted == _ANY or all(asked in (None, of) for asked, of in zip(wanted, _dimensions_of(turn), strict=True))
 
 
 _dimensions_of: Final = attrgetter(*OF_OBJECTIVES)

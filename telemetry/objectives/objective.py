@@ -57,7 +57,7 @@ class Objective:
     def sentence(self) -> str:
         """The promise in words: `95 % of turns: voice to voice at most 800 ms`."""
         metric = "" if self.metric is None else METRICS[self.metric].phrase
-        return self._stated(metric, [OUTCOME_LABELS.get(each, each) for each in self.outcomes])
+        return self._stated(metric, [OUTCOME_LABELS.get(outcome, outcome) for outcome in self.outcomes])
 
     @property
     def promise(self) -> str:

@@ -55,4 +55,4 @@ def chosen(objectives: Sequence[Objective], not_observable: Mapping[str, str]) -
 def observed(objectives: Iterable[Objective], is_withheld: Callable[[Objective], bool]) -> tuple[Objective, ...]:
     """The objectives without those of the built-in set whose metric the wire withholds on every turn: for runs whose
     own choice was not kept."""
-    return tuple(each for each in objectives if not (each.where_shown and is_withheld(each)))
+    return tuple(objective for objective in objectives if not (objective.where_shown and is_withheld(objective)))

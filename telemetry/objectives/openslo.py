@@ -50,10 +50,10 @@ class _Document:
         node, line = self._root, self._root.start_mark.line
         for part in path:
             if isinstance(node, yaml.MappingNode):
-                found = self._of_mapping(node).get(part)
-                if found is None:
+                entry = self._of_mapping(node).get(part)
+                if entry is None:
                     break
-                line, node = found[0].start_mark.line, found[1]
+                line, node = entry[0].start_mark.line, entry[1]
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
                 node = node.value[part]
                 line = node.start_mark.line
@@ -148,7 +148,7 @@ def _read_document(document: _Document, first_use: dict[str, int]) -> tuple["_Sl
 
 def _faults_with_places(document: _Document, faults: list[FaultAt]) -> list[str]:
     """The faults with their places, in the order of the lines."""
-    by_line = sorted(((document.line(fault.path), fault) for fault in faults), key=lambda each: each[0])
+    by_line = sorted(((document.line(fault.path), fault) for fault in faults), key=lambda item: item[0])
     return [
         f"{', '.join(filter(None, (f'document {document.number}', f'line {line}', path_text(fault.path))))}: "
         f"{fault.sentence}"
@@ -178,8 +178,8 @@ def _bound(metric: str, threshold: object) -> float | None:
 
 def _minutes(window: object) -> int | None:
     """Return how long a rolling window is; None for anything else."""
-    found = _WINDOW.fullmatch(window) if isinstance(window, str) else None
-    return None if found is None else int(found[1]) * _MINUTES[found[2]]
+    match = _WINDOW.fullmatch(window) if isinstance(window, str) else None
+    return None if match is None else int(match[1]) * _MINUTES[match[2]]
 
 
 def _other_kind(document: object) -> str | None:
@@ -252,8 +252,8 @@ class _TimeWindow(CheckedTable):
         elif table.get("isRolling", True) is not True:
             yield ("isRolling",), f"is {shown(table['isRolling'])}; write true"
         elif _minutes(table.get("duration")) != PERIOD_DAYS * _MINUTES["d"]:
-            found = f"is {shown(table['duration'])}" if "duration" in table else "is missing"
-            yield ("duration",), f"{found}; {mend}"
+            fault = f"is {shown(table['duration'])}" if "duration" in table else "is missing"
+            yield ("duration",), f"{fault}; {mend}"
 
 
 class _SloTarget(CheckedTable):
@@ -299,8 +299,8 @@ class _Good(CheckedTable):
         elif "metric" not in faulty and _bound(table["metric"], table.get("threshold")) is None:
             is_duration = METRICS[table["metric"]].unit == "ns"
             wanted = "a duration such as 800ms or 1.5s" if is_duration else "a number that is not negative"
-            found = f"is {shown(table['threshold'])}" if "threshold" in table else "is missing"
-            yield ("threshold",), f"{found}; {table['metric']} needs {wanted}"
+            fault = f"is {shown(table['threshold'])}" if "threshold" in table else "is missing"
+            yield ("threshold",), f"{fault}; {table['metric']} needs {wanted}"
 
     @property
     def kind(self) -> Kind:
@@ -396,8 +396,8 @@ def parse_objectives(text: str, where: str) -> list[Objective]:
             others.append(document)
             passed_over.append(f"{kind} (document {document.number})")
             continue
-        model, found = _read_document(document, first_use)
-        faults += _faults_with_places(document, found)
+        model, document_faults = _read_document(document, first_use)
+        faults += _faults_with_places(document, document_faults)
         if model is not None:
             objectives.append(_objective(model))
             passed_over += [f"{key} of {model.metadata.name}" for key in _not_read(model)]

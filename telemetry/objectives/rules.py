@@ -15,7 +15,7 @@ from telemetry.objectives.objective import Objective
 
 QUIET_AFTER: Final = "1h"
 
-_BY: Final = ", ".join(each for each in series.LABELS if each != "cohort")
+_BY: Final = ", ".join(label for label in series.LABELS if label != "cohort")
 # Labels that stay when a sidecar is redeployed; its instance changes then.
 _BY_TARGET: Final = "sum by (job, service)"
 _HEADER: Final = """\
@@ -38,7 +38,7 @@ def rules_text(objectives: Sequence[Objective], options: RuleOptions | None = No
     options = options or RuleOptions()
     if not objectives or window_ms(options.quiet_after) is None:
         raise ValueError(f"no objectives, or {options.quiet_after!r} is not a time such as 1h")
-    windows = {each for rate in options.burn_rates for each in (rate.long, rate.short)}
+    windows = {window for rate in options.burn_rates for window in (rate.long, rate.short)}
     recorded = [rule for window in sorted(windows, key=_length) for rule in _recorded(window)]
     # In one group, so that an alert sees what was recorded at the same moment.
     burning = [_burn_alert(objective, rate) for objective in objectives for rate in options.burn_rates]
@@ -84,7 +84,7 @@ def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
         f"{bad_ratio_series(rate.short)}{chosen} {beyond}",
         f"{eligible_series(rate.long)}{chosen} >= {rate.minimum_turns(objective)}",
     )
-    found = "{{ $value | humanizePercentage }}" + f" of the {objective.counts} of the last {rate.long} were bad"
+    sentence = "{{ $value | humanizePercentage }}" + f" of the {objective.counts} of the last {rate.long} were bad"
     return {
         "alert": "VoiceObjectiveBudgetBurns",
         "expr": "\nand ".join(conditions),
@@ -96,7 +96,7 @@ def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
         },
         "annotations": {
             "summary": template(f"{objective.name}: {objective.sentence}"),
-            "description": f"{found}: a burn rate of {rate.name} or more. Source: "
+            "description": f"{sentence}: a burn rate of {rate.name} or more. Source: "
             "{{ $labels.source }} {{ $labels.service_name }}",
         },
     }

@@ -120,8 +120,8 @@ def leading_miss(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -
         if verdict.met is False and verdict.is_judged
     ]
 
-    def rank(each: tuple[Objective, Verdict]) -> tuple[bool, float]:
-        objective, verdict = each
+    def rank(miss: tuple[Objective, Verdict]) -> tuple[bool, float]:
+        objective, verdict = miss
         return objective.metric != HEADLINE, verdict.budget_left if verdict.budget_left is not None else 0.0
 
     return min(missed, key=rank)[0] if missed else None
@@ -132,7 +132,7 @@ def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
     minutes."""
     moments = (unix_ns, *others_unix_ns)
     at = datetime.fromtimestamp(unix_ns // _NS_PER_S, UTC)
-    days = {datetime.fromtimestamp(each // _NS_PER_S, UTC).date() for each in moments}
+    days = {datetime.fromtimestamp(moment // _NS_PER_S, UTC).date() for moment in moments}
     is_short = bool(others_unix_ns) and max(moments) - min(moments) < _SECONDS_BELOW_NS
     text = at.strftime("%H:%M:%S" if is_short else "%H:%M")
     return f"{text} UTC" if len(days) == 1 else f"{at:%Y-%m-%d} {text} UTC"
@@ -140,7 +140,7 @@ def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
 
 def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: MissCause | None) -> str:
     name = f"the objective “{_name(missed.display_name or missed.name)}”"
-    verdict = next(each for each in verdicts if each.name == missed.name)
+    verdict = next(verdict for verdict in verdicts if verdict.name == missed.name)
     named = [] if cause is None else [part for part in (_cohorts(cause.cohorts), _stage(cause)) if part]
     sentence = f"Missing {name}" if cause is None else f"{_verb_and_time(cause, name)}"
     good = formatting.percent(verdict.ratio, verdict.target)
@@ -149,7 +149,7 @@ def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: Miss
     ends: list[str] = []
     if cause is not None and cause.cohorts:
         ends.append(_within(cause))
-    more = sum(each.met is False for each in verdicts) - 1
+    more = sum(verdict.met is False for verdict in verdicts) - 1
     if more:
         ends.append(f"{formatting.count(more, 'other objective is', 'other objectives are')} missed too")
     return "; ".join([sentence, *ends])
@@ -158,7 +158,7 @@ def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: Miss
 def _verb_and_time(cause: MissCause, name: str) -> str:
     if cause.since_unix_ns is None:
         return f"Missing {name}"
-    around = [each for each in (cause.first_unix_ns, cause.last_unix_ns) if each is not None]
+    around = [moment for moment in (cause.first_unix_ns, cause.last_unix_ns) if moment is not None]
     since = clock_time(cause.since_unix_ns, *around)
     if cause.until_unix_ns is None:
         return f"Missing {name} since {since}"
@@ -226,7 +226,7 @@ def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> st
 
 def _needed(objectives: Sequence[Objective], verdict: Verdict) -> str:
     """Return how many more turns an objective with too few needs, or what keeps it undecided whatever their number."""
-    objective = next(each for each in objectives if each.name == verdict.name)
+    objective = next(objective for objective in objectives if objective.name == verdict.name)
     needed = needed_text(objective, verdict.more_turns, verdict.more_s)
     return f"; {needed}" + (f" ({formatting.causes(verdict.open)})" if verdict.more_turns is None else "")
 

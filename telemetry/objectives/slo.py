@@ -115,8 +115,8 @@ def default_objectives() -> list[Objective]:
 
 @cache
 def _default_objectives() -> tuple[Objective, ...]:
-    found = parsed_objectives(objectives_text(None), "default objectives")
-    return tuple(replace(objective, where_shown=True) for objective in found)
+    parsed = parsed_objectives(objectives_text(None), "default objectives")
+    return tuple(replace(objective, where_shown=True) for objective in parsed)
 
 
 def parsed_objectives(text: str, where: str) -> list[Objective]:
@@ -246,7 +246,7 @@ def needed_text(objective: Objective, more: int | None, more_s: float | None) ->
 
 def _between(objective: Objective, counts: EligibleTurns) -> str:
     good = (counts.good / counts.eligible, (counts.good + counts.open_turns) / counts.eligible)
-    worst, best = (percent(each, objective.target) for each in good)
+    worst, best = (percent(count, objective.target) for count in good)
     return f"{worst} to {best} of {counts.eligible} {objective.counts} are good"
 
 
