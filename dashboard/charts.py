@@ -99,7 +99,7 @@ def cohort_label(cohort: str | None) -> str:
 
 
 def latency_lines(
-    found: CohortLines, name: str, clock: Clock, *, objective_ms: float | None, missed_ns: int | None
+    cohort_lines: CohortLines, name: str, clock: Clock, *, objective_ms: float | None, missed_ns: int | None
 ) -> Picture:
     """Draw p95 over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where turns
     are too few; the objective, and the moment since when it is missed, as rules."""
@@ -113,18 +113,18 @@ def latency_lines(
             "n": point.n,
             "n_text": number(point.n),
             "value_text": "too few" if point.value is None else milliseconds(point.value),
-            "from_text": clock(point.end_unix_ns - found.window_ns),
+            "from_text": clock(point.end_unix_ns - cohort_lines.window_ns),
             "to_text": clock(point.end_unix_ns),
         }
-        for line in found.lines
+        for line in cohort_lines.lines
         for point in line.points
     ]
     moments: list[Row] = []
     if missed_ns is not None:
         words = f"missed since {clock(missed_ns)}"
         moments.append({**nothing, "time": in_milliseconds(missed_ns), "onset_text": words})
-    if found.load:
-        moments.append({**nothing, "time": in_milliseconds(found.load[0].start_unix_ns)})
+    if cohort_lines.load:
+        moments.append({**nothing, "time": in_milliseconds(cohort_lines.load[0].start_unix_ns)})
     cohorts = tuple(dict.fromkeys(row["cohort"] for row in points))
     columns = {"window from": "from_text", "cohort": "cohort", "turns": "n_text", "p95": "value_text"}
     return Picture(
@@ -135,13 +135,15 @@ def latency_lines(
     )
 
 
-def load_strip(found: CohortLines, clock: Clock) -> Picture:
+def load_strip(cohort_lines: CohortLines, clock: Clock) -> Picture:
     """Draw the calls in flight as a strip of its own, as far as the lines above it reach."""
-    rows: list[Row] = [{"time": in_milliseconds(each.start_unix_ns), "calls": each.calls} for each in found.load]
-    last_ns = max((point.end_unix_ns for line in found.lines for point in line.points), default=0)
+    rows: list[Row] = [
+        {"time": in_milliseconds(point.start_unix_ns), "calls": point.calls} for point in cohort_lines.load
+    ]
+    last_ns = max((point.end_unix_ns for line in cohort_lines.lines for point in line.points), default=0)
     if rows and in_milliseconds(last_ns) > rows[-1]["time"]:
         rows.append({**rows[-1], "time": in_milliseconds(last_ns)})
-    shown = [(clock(point.start_unix_ns), number(point.calls)) for point in found.load]
+    shown = [(clock(point.start_unix_ns), number(point.calls)) for point in cohort_lines.load]
     figures = ChartTable("Calls in flight over time", ("from", "calls in flight"), shown)
     return Picture(rows, over_time.load_strip(colors()), "Calls in flight over the same time", figures)
 
@@ -244,7 +246,7 @@ def budget_days(budget: ErrorBudget) -> Picture:
     )
 
 
-def funnel(found: Funnel, zone: tzinfo, alternative: str) -> Picture | None:
+def funnel(looks: Funnel, zone: tzinfo, alternative: str) -> Picture | None:
     """Draw the figure at each look with bounds that close over time, next to the limit and, of a difference, zero, and
     the verdict of each look; None where it has bounds at no look."""
     rows: list[Row] = [
@@ -255,46 +257,46 @@ def funnel(found: Funnel, zone: tzinfo, alternative: str) -> Picture | None:
             "lower": point.lower,
             "upper": point.upper,
             "when": descriptions.day_and_time(point.at_unix_ns, zone),
-            "figure": found.text(point.estimate),
-            "bounds": found.bounds_text(point),
-            "text": f"{found.text(point.estimate)}, {found.bounds_text(point)}",
+            "figure": looks.text(point.estimate),
+            "bounds": looks.bounds_text(point),
+            "text": f"{looks.text(point.estimate)}, {looks.bounds_text(point)}",
             "verdict": DECISIONS[point.decision],
         }
-        for point in found.points
+        for point in looks.points
     ]
-    if found.limit is None or not any(row["lower"] is not None and row["upper"] is not None for row in rows):
+    if looks.limit is None or not any(row["lower"] is not None and row["upper"] is not None for row in rows):
         return None
-    what = "share" if found.unit == "share" else "difference"
+    what = "share" if looks.unit == "share" else "difference"
     columns = {"when": "when", "stage": "stage", what: "figure", "bounds": "bounds", "verdict": "verdict"}
     known = table_of("bounds at each look", [row for row in rows if row["estimate"] is not None], columns)
-    return Picture(rows, over_time.funnel(colors(), found.unit, found.limit, found.limit_text), alternative, known)
+    return Picture(rows, over_time.funnel(colors(), looks.unit, looks.limit, looks.limit_text), alternative, known)
 
 
-def curves(found: CohortComparison) -> Picture:
+def curves(comparison: CohortComparison) -> Picture:
     """Draw cumulative curves of the control and the candidate, with the shares at which percentiles are read off."""
     rows: list[Row] = [
         {
-            "cohort": cohort_label(each.cohort),
-            "name": each.cohort,
-            "ms": in_milliseconds(each.value_ns),
-            "share": each.share,
-            "within": milliseconds(each.value_ns),
-            "of": formatting.percent(each.share),
-            "text": f"{formatting.percent(each.share)} within {milliseconds(each.value_ns)}",
+            "cohort": cohort_label(point.cohort),
+            "name": point.cohort,
+            "ms": in_milliseconds(point.value_ns),
+            "share": point.share,
+            "within": milliseconds(point.value_ns),
+            "of": formatting.percent(point.share),
+            "text": f"{formatting.percent(point.share)} within {milliseconds(point.value_ns)}",
         }
-        for each in found.curves
+        for point in comparison.curves
     ]
-    cohorts = (found.control.cohort, found.candidate.cohort)
+    cohorts = (comparison.control.cohort, comparison.candidate.cohort)
     columns = {"cohort": "name", "within": "within", "share of turns": "of"}
     return Picture(
         rows,
-        compared.curves([cohort_label(each) for each in cohorts], colors()),
+        compared.curves([cohort_label(cohort) for cohort in cohorts], colors()),
         f"Cumulative share of turns by voice to voice, {cohorts[0]} and {cohorts[1]}",
         table_of("share of turns answered within a time", rows, columns),
     )
 
 
-def differences(found: CohortComparison, rows: Sequence[CheckRow], alternative: str, first: str) -> Picture:
+def differences(comparison: CohortComparison, rows: Sequence[CheckRow], alternative: str, first: str) -> Picture:
     """Draw each difference that is known, in the order of the rows, as a point with its bounds, the line of no
     difference and the margin."""
     known: list[Row] = [
@@ -318,7 +320,7 @@ def differences(found: CohortComparison, rows: Sequence[CheckRow], alternative: 
     ]
     columns = (first, "beyond the margin", "candidate", "control", "difference", "bounds", "margin")
     figures = ChartTable(alternative[0].lower() + alternative[1:], (*columns, "turns of the candidate", "state"), cells)
-    spec = forest(known, colors(), found.unit, margin=found.margin, margin_text=found.margin_text)
+    spec = forest(known, colors(), comparison.unit, margin=comparison.margin, margin_text=comparison.margin_text)
     return Picture(known, spec, alternative, figures)
 
 
@@ -350,12 +352,17 @@ def trend(trends: Sequence[RunTrend], began: Mapping[str, str]) -> Picture:
 def run_differences(comparisons: Sequence[RunComparison], margin_ns: float) -> Picture:
     """Draw the differences of the latencies of runs from a baseline with their intervals; zero as a line, the margin as
     a dashed one. An interval that nothing bounds on a side reaches as far as any other."""
-    latencies = [(each, found) for each in comparisons for found in each.differences if found.figure.group == "latency"]
-    rows = forest_rows([(found, each.candidate.label) for each, found in latencies])
+    latencies = [
+        (comparison, difference)
+        for comparison in comparisons
+        for difference in comparison.differences
+        if difference.figure.group == "latency"
+    ]
+    rows = forest_rows([(difference, comparison.candidate.label) for comparison, difference in latencies])
     cells = [
-        (found.figure.label, each.candidate.label, *figure_row(found)[1:])
-        for each, found in latencies
-        if found.baseline is not None
+        (difference.figure.label, comparison.candidate.label, *figure_row(difference)[1:])
+        for comparison, difference in latencies
+        if difference.baseline is not None
     ]
     columns = ("figure", "run", "baseline", "this run", "difference", "95 % interval", "shown")
     return Picture(
@@ -366,14 +373,14 @@ def run_differences(comparisons: Sequence[RunComparison], margin_ns: float) -> P
     )
 
 
-def load(found: Details, capacity: CapacityResult | None, objective_ms: float | None) -> Picture | None:
+def load(run_details: Details, capacity: CapacityResult | None, objective_ms: float | None) -> Picture | None:
     """Draw p50 and p95 against the calls in flight, p95 with its interval, the objective across and the capacity that a
     search found as a rule; None where nothing of this is known."""
     rows: list[Row] = []
 
     if capacity is None:
-        for name, each in found:
-            for level in each.loads:
+        for name, details in run_details:
+            for level in details.loads:
                 low, high = number(level.low), number(level.high)
                 calls = {"calls": level.high, "level": high if low == high else f"{low} to {high}"}
                 rows.append({**_latency(level.turns, level.p50, level.p95, level.p95_interval), "run": name, **calls})
@@ -382,8 +389,8 @@ def load(found: Details, capacity: CapacityResult | None, objective_ms: float | 
     else:
         for step in capacity.steps:
             of = step.voice_to_voice
-            p50, p95 = (None if each is None else each * NS_PER_S for each in (of.p50_s, of.p95_s))
-            interval = None if of.p95_interval_s is None else tuple(each * NS_PER_S for each in of.p95_interval_s)
+            p50, p95 = (None if value_s is None else value_s * NS_PER_S for value_s in (of.p50_s, of.p95_s))
+            interval = None if of.p95_interval_s is None else tuple(bound_s * NS_PER_S for bound_s in of.p95_interval_s)
             calls = {"calls": step.callers, "level": number(step.callers), "status": step.status}
             rows.append({**_latency(step.turns, p50, p95, interval), "run": "search for capacity", **calls})
         columns = {"callers": "level", "turns": "turns_text", "p50": "p50_text", "p95": "p95_text"}
@@ -396,45 +403,47 @@ def load(found: Details, capacity: CapacityResult | None, objective_ms: float | 
     return Picture(rows, compared.load(runs, colors(), objective_ms, met), alternative, figures)
 
 
-def latency_by_profile(found: Details) -> Picture:
+def latency_by_profile(run_details: Details) -> Picture:
     """Draw p50 and p95 of voice-to-voice by the profile of the speech, clean first, p95 with its interval."""
     rows: list[Row] = [
         {
-            **(figures := _latency(each.turns, each.p50, each.p95, each.p95_interval)),
+            **(figures := _latency(latency.turns, latency.p50, latency.p95, latency.p95_interval)),
             "run": name,
-            "condition": _profile(each),
+            "condition": _profile(latency),
             "value": figures["p95"],
             "text": f"p50 {figures['p50_text']}, p95 {figures['p95_text']}",
         }
-        for name, details in found
-        for each in details.latencies
+        for name, details in run_details
+        for latency in details.latencies
     ]
     alternative = "p50 and p95 of voice to voice by the profile of the speech, clean first"
     known = table_of("voice to voice by profile", rows, {"profile": "condition", **_OF_LATENCY})
-    return Picture(rows, _by_profile(rows, found, is_share=False), alternative, known)
+    return Picture(rows, _by_profile(rows, run_details, is_share=False), alternative, known)
 
 
-def word_errors_by_profile(found: Details) -> Picture:
+def word_errors_by_profile(run_details: Details) -> Picture:
     """Draw the rate of word (or character) errors by the profile of the speech, with its interval."""
-    conditions = [(name, each) for name, details in found for each in details.word_errors]
+    conditions = [(name, condition) for name, details in run_details for condition in details.word_errors]
     rows: list[Row] = []
-    for name, each in conditions:
-        low, high = each.interval or (None, None)
+    for name, condition in conditions:
+        low, high = condition.interval or (None, None)
         between = DASH if low is None else f"{formatting.percent(low)} to {formatting.percent(high)}"
-        counted = {"turns": each.turns, "turns_text": number(each.turns), "words": number(each.words)}
-        figures = {"value": each.wer, "text": formatting.percent(each.wer), "lower": low, "upper": high}
-        rows.append({"run": name, "condition": _profile(each), "between": between, **counted, **figures})
-    words, characters = (sum(getattr(each, name) for _, each in conditions) for name in ("words", "characters"))
+        counted = {"turns": condition.turns, "turns_text": number(condition.turns), "words": number(condition.words)}
+        figures = {"value": condition.wer, "text": formatting.percent(condition.wer), "lower": low, "upper": high}
+        rows.append({"run": name, "condition": _profile(condition), "between": between, **counted, **figures})
+    words, characters = (
+        sum(getattr(condition, name) for _, condition in conditions) for name in ("words", "characters")
+    )
     rate, units = formatting.error_rate_name(words, characters), formatting.counted_units(words, characters)
     columns = {"profile": "condition", "run": "run", "turns": "turns_text", units: "words", rate: "text"}
     known = table_of(f"{rate} by profile", rows, {**columns, "95 % interval": "between"})
     alternative = f"{known.caption.capitalize()} of the speech, clean first"
-    return Picture(rows, _by_profile(rows, found, is_share=True), alternative, known)
+    return Picture(rows, _by_profile(rows, run_details, is_share=True), alternative, known)
 
 
-def _by_profile(rows: Sequence[Row], found: Details, *, is_share: bool) -> Row:
+def _by_profile(rows: Sequence[Row], run_details: Details, *, is_share: bool) -> Row:
     profiles = list(dict.fromkeys(row["condition"] for row in rows))
-    return compared.by_profile(profiles, [name for name, _ in found], colors(), is_share=is_share)
+    return compared.by_profile(profiles, [name for name, _ in run_details], colors(), is_share=is_share)
 
 
 def _profile(of: ConditionLatency | WerByCondition) -> str:

@@ -224,7 +224,7 @@ def describe_client_service_delta(client_service_delta: ClientServiceDelta, serv
 
     def shown(name: str, ns: float | None) -> str:
         text = estimate_if(client_service_delta.approximate, signed_milliseconds(ns))
-        between = [signed_milliseconds(each) for each in client_service_delta.estimated_within.get(name, ())]
+        between = [signed_milliseconds(bound) for bound in client_service_delta.estimated_within.get(name, ())]
         return f"{text} (95 % {' to '.join(between)})" if between else text
 
     p50 = shown("p50", client_service_delta.difference_p50_ns)

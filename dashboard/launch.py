@@ -113,10 +113,10 @@ def _check_address(locust: str | None) -> None:
     if locust is None:
         return
     try:
-        found = urlsplit(locust)
+        parts = urlsplit(locust)
     except ValueError:
-        found = urlsplit("")
-    if found.scheme not in ("http", "https") or not found.hostname:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         fault = f"{locust!r:.200} is not the address of a page; write it as http://HOST:PORT"
         raise ConfigError("--locust", [fault])
 

@@ -35,7 +35,9 @@ LOOKS: Final = ("1h", "1d", "7d")
 BEGAN: Final = ("1d", "7d", "28d", "90d")
 # The dimension of the turns, among those of the store, that each choice of a value is about.
 DIMENSION_OF: Final[dict[str, str]] = {
-    each.name: each.field for each in DIMENSIONS if "choice" in each.uses and each.field is not None
+    dimension.name: dimension.field
+    for dimension in DIMENSIONS
+    if "choice" in dimension.uses and dimension.field is not None
 }
 _NUMBERS: Final = ("from_ms", "below_ms", "since_s", "until_s", "at_page", "rows")
 _LARGEST: Final = 10**12
@@ -79,7 +81,7 @@ class LinkChoice:
     def names(cls) -> tuple[str, ...]:
         """The parameters in a link."""
         kind: Any = cls
-        return tuple(each.name for each in fields(kind))
+        return tuple(field.name for field in fields(kind))
 
     def query(self, names: Iterable[str] = ()) -> dict[str, str]:
         """The parameters of a link that choose something, of all or of some."""
@@ -169,7 +171,10 @@ class TurnsChoice(LinkChoice):
             return None if value is None else value * unit_ns
 
         latencies, moments = (self.from_ms, self.below_ms), (self.since_s, self.until_s)
-        limits = [*(in_ns(each, NS_PER_MS) for each in latencies), *(in_ns(each, NS_PER_S) for each in moments)]
+        limits = [
+            *(in_ns(latency, NS_PER_MS) for latency in latencies),
+            *(in_ns(moment, NS_PER_S) for moment in moments),
+        ]
         asked = choice.view()
         return TurnsQuestion(
             filter=asked.filter,
@@ -204,15 +209,15 @@ class RunsChoice(LinkChoice):
 def values_of(runs: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
     """The values to choose from, by the name in a link."""
     runs = list(runs)
-    states, users = {each.state for each in runs}, {each.users for each in runs if each.users is not None}
+    states, users = {run.state for run in runs}, {run.users for run in runs if run.users is not None}
     texts = {
-        name: tuple(sorted({value for each in runs if (value := getattr(each, name))}))
+        name: tuple(sorted({value for run in runs if (value := getattr(run, name))}))
         for name in ("target", "profile", "scenario", "protocol")
     }
     return {
         **texts,
         "began": BEGAN,
-        "cohort": tuple(sorted({cohort for each in runs for cohort in each.cohorts or () if cohort})),
+        "cohort": tuple(sorted({cohort for run in runs for cohort in run.cohorts or () if cohort})),
         "state": tuple(state for state in _STATES if state in states),
         "callers": tuple(map(str, sorted(users))),
     }

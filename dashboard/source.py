@@ -129,9 +129,9 @@ def source_of(link: Mapping[str, str]) -> Source:
     wanted, own = link.get(STORE), os.environ.get(ENV_STORE)
     elsewhere: list[RunEntry] = []
     if os.environ.get(ENV_RUNS) or wanted not in (None, own):
-        entries = [each for each in run_listing().entries if each.state != "damaged" or each.turns]
+        entries = [entry for entry in run_listing().entries if entry.state != "damaged" or entry.turns]
         wanted = _shown(wanted or own, own, entries)
-        elsewhere = [each for each in entries if each.store != wanted and each.state != "damaged"][:MOST_ELSEWHERE]
+        elsewhere = [entry for entry in entries if entry.store != wanted and entry.state != "damaged"][:MOST_ELSEWHERE]
     store = wanted or os.environ[ENV_STORE]
     return Source(store, reader_of(store), objectives_in_force(store), elsewhere)
 
@@ -140,8 +140,8 @@ def _shown(wanted: str | None, own: str | None, known: Sequence[RunEntry]) -> st
     if wanted is None:
         if not known:
             raise NoRunsError(f"{', '.join(places())}: no run is here")
-        return next((each for each in known if not each.is_empty), known[0]).store
-    if wanted != own and wanted not in {each.store for each in known}:
+        return next((entry for entry in known if not entry.is_empty), known[0]).store
+    if wanted != own and wanted not in {entry.store for entry in known}:
         raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
     return wanted
 
@@ -153,10 +153,10 @@ def ended_without_turn(store: str, run_id: str | None) -> RunEntry | None:
     if folder is None:
         return None
     try:
-        found = read_summary(StorePlace(store, folder))
+        summary = read_summary(StorePlace(store, folder))
     except (BadSummaryError, OSError):
         return None  # the list of runs says what is wrong with it
-    return None if found is None or found.turns or run_id not in (None, found.run_id) else found
+    return None if summary is None or summary.turns or run_id not in (None, summary.run_id) else summary
 
 
 def compared(

@@ -125,9 +125,9 @@ def claimed_socket(host: str, port: int) -> socket.socket:
     """A socket that listens at `port`, or at a free one for 0. Raises ConfigError when it cannot be had."""
     claimed: socket.socket | None = None
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # A name of both kinds, such as localhost, is opened at 127.0.0.1, where everybody looks for it.
-        family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        family, kind, protocol, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
         claimed = socket.socket(family, kind, protocol)
         claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         claimed.bind(address)

@@ -48,7 +48,7 @@ ANSWERED: Final = "percentiles are of the answered turns only"
 
 def tiles(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
     """The three large numbers of a run: latency, good turns, turns that were not answered."""
-    headline = next((each for each in statuses if each.metric == HEADLINE), None)
+    headline = next((status for status in statuses if status.metric == HEADLINE), None)
     stats = summary.metrics[HEADLINE]
     latency = _latency(stats, headline, source_of(summary.filter))
     return tile_row([latency, _good(headline), _answered(summary.turns, stats.unanswered)])
@@ -139,7 +139,7 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
             by_metric.setdefault(status.metric, status)
     shown = [*STAGES, *(metric for metric in by_metric if metric not in STAGES and metric in summary.metrics)]
     lines = [(by_metric.get(metric), _stage(summary, metric, by_metric.get(metric))) for metric in shown]
-    lines += [(each, _other(each)) for each in statuses if by_metric.get(each.metric or "") is not each]
+    lines += [(status, _other(status)) for status in statuses if by_metric.get(status.metric or "") is not status]
     order = {"missed": 0, "unknown": 1, "met": 2}
     lines.sort(key=lambda line: 2 if line[0] is None else order[line[0].state])
     headline, title = summary.metrics[HEADLINE], "Stages against objectives"
@@ -158,18 +158,18 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
 
 def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
     """A line for each name whose figures have measurement bounds that differ from them, and one for estimates."""
-    stated = ((name, each) for name, stats in named for each in (stats.stated_bounds, stats.stated_estimates))
-    return "".join(hint(f"{name}: {each}") for name, each in stated if each is not None)
+    stated = ((name, text) for name, stats in named for text in (stats.stated_bounds, stats.stated_estimates))
+    return "".join(hint(f"{name}: {text}") for name, text in stated if text is not None)
 
 
 def _tally(statuses: Sequence[ObjectiveStatus]) -> Html:
     """Return how many objectives are met, missed and not known, the missed first."""
-    undecided = "undecided" if all(each.verdict.is_judged for each in statuses) else "not judged"
+    undecided = "undecided" if all(status.verdict.is_judged for status in statuses) else "not judged"
     words: dict[State, str] = {"missed": "missed", "met": "met", "unknown": undecided}
     chips = [
         chip(state, f"{n} {word}")
         for state, word in words.items()
-        if (n := sum(each.state == state for each in statuses))
+        if (n := sum(status.state == state for status in statuses))
     ]
     return Html(f"<span>{' '.join(chips)}</span>")
 
@@ -214,18 +214,18 @@ def _percentiles(stats: MetricStats) -> list[TableCell]:
     return cells
 
 
-def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> Html:
+def cohorts(summaries: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> Html:
     """One row per cohort on one scale, so that two can be compared by eye. Milliseconds."""
     head = section("Cohorts", "voice to voice, ms")
-    if not found:
+    if not summaries:
         return Html(head + hint("no turn names a cohort: run with --cohort, or let the endpoint say it"))
-    all_stats = [each.metrics[HEADLINE] for each in found]
+    all_stats = [summary.metrics[HEADLINE] for summary in summaries]
     farthest = (next((v for v in (of.p99, of.p95, of.p50) if v is not None), None) for of in all_stats)
-    reach = max((each or 0 for each in farthest), default=0)
+    reach = max((value or 0 for value in farthest), default=0)
     columns = ("cohort", "#n", "p50 – p99", *(f"#{name}" for name in PERCENTILES), "#good", "#cache", "#fallback")
     rows: list[list[str | TableCell]] = []
-    for index, (each, stats) in enumerate(zip(found, all_stats, strict=True)):
-        status, color = headline.get(each.cohort), f"vp-c{index}" if index < 2 else "vp-c"
+    for index, (summary, stats) in enumerate(zip(summaries, all_stats, strict=True)):
+        status, color = headline.get(summary.cohort), f"vp-c{index}" if index < 2 else "vp-c"
         good: str | TableCell = formatting.DASH
         if status is not None:
             # Where there are turns enough to say something.
@@ -234,13 +234,13 @@ def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStat
             good = formatting.percent(status.verdict.ratio, status.verdict.target) if is_enough else few
         rows.append(
             [
-                TableCell(Html(f'<span class="vp-key {color}"></span>{short(each.cohort)}'), css="headline"),
+                TableCell(Html(f'<span class="vp-key {color}"></span>{short(summary.cohort)}'), css="headline"),
                 *(_count(stats), _range(stats, color, reach), *_percentiles(stats), good),
-                formatting.percent(each.cache.hit_rate),
-                formatting.share(sum(each.fallback.counts.values()), each.fallback.reported),
+                formatting.percent(summary.cache.hit_rate),
+                formatting.share(sum(summary.fallback.counts.values()), summary.fallback.reported),
             ]
         )
-    bounds = _bounds((each.cohort, stats) for each, stats in zip(found, all_stats, strict=True))
+    bounds = _bounds((summary.cohort, stats) for summary, stats in zip(summaries, all_stats, strict=True))
     return Html(head + table("Cohorts", columns, rows) + bounds)
 
 
@@ -255,9 +255,9 @@ def _range(stats: MetricStats, color: str, reach: float) -> Html:
     return Html(f'<div class="vp-range"><i class="{color}" style="left:{left};width:{width}"></i>{ticks}</div>')
 
 
-def failures(found: Sequence[FailureCount]) -> Html:
+def failures(causes: Sequence[FailureCount]) -> Html:
     """Return why turns failed, the commonest cause first; nothing where none did."""
-    if not found:
+    if not causes:
         return Html()
     rows = [
         (
@@ -265,7 +265,7 @@ def failures(found: Sequence[FailureCount]) -> Html:
             formatting.number(cause.turns),
             TableCell(cause.example or formatting.DASH, css="vp-long"),
         )
-        for cause in found
+        for cause in causes
     ]
     title = "Why turns failed"
     return Html(section(title) + table(title, ("cause", "#turns", "for example"), rows))
@@ -287,8 +287,8 @@ def slowest(turns: Sequence[Turn], choice: Choice, clock: Clock) -> Html:
             ),
             clock(turn.started_unix_ns),
             *(
-                short(each or formatting.DASH)
-                for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)
+                short(value or formatting.DASH)
+                for value in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)
             ),
             turn.fallback or formatting.DASH,
         )
@@ -309,7 +309,7 @@ _ALONE: Final = {
 }
 
 
-def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> Html:
+def budget(stats: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> Html:
     """Return where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
     objective asks that a stage is over."""
     remark = (
@@ -317,12 +317,16 @@ def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()
         "turns; percentiles of stages do not add up to that of the whole"
     )
     head = section("Where a turn's time goes", remark)
-    known = [stage for stage in found.values() if stage.p50_ns is not None]
+    known = [stage for stage in stats.values() if stage.p50_ns is not None]
     if not known:
         return Html(head + hint("no turn shows its stages"))
-    asked = {each.metric: each.threshold for each in objectives if each.threshold and not each.is_of_a_part}
+    asked = {
+        objective.metric: objective.threshold
+        for objective in objectives
+        if objective.threshold and not objective.is_of_a_part
+    }
     by = {name: at for metric, name in _REACHED.items() if (at := asked.get(metric)) is not None}
-    over_by = dict(sorted(by.items(), key=lambda each: each[1]))
+    over_by = dict(sorted(by.items(), key=lambda item: item[1]))
     alone = {stage: at for metric, stage in _ALONE.items() if (at := asked.get(metric)) is not None}
     rows = {name: _ticks(known, name, over_by, alone) for name in ("p50", "p95")}
     lengths = [sum(max(0.0, _ns(stage, name) or 0.0) for stage in known) for name in rows]
@@ -377,7 +381,7 @@ def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[t
     drawn = ""
     for stage in known:
         if (value := _ns(stage, name)) is not None and value > 0:
-            between = [formatting.milliseconds(each, unit=False) for each in stage.estimated_within.get(name, ())]
+            between = [formatting.milliseconds(bound, unit=False) for bound in stage.estimated_within.get(name, ())]
             length = _value(stage, value, unit=True) + (f" (95 % {'–'.join(between)})" if between else "")
             width = css_percent(value / reach)
             drawn += f'<i class="vp-s-{stage.name}" style="width:{width}" title="{stage.label}: {length}"></i>'
@@ -413,34 +417,36 @@ _LONGEST_VALUE: Final = 40
 NOTHING: Final = "no dimension is shown to set them apart"
 
 
-def explanation(found: Explanation, selection: str) -> Html:
+def explanation(explained: Explanation, selection: str) -> Html:
     """The dimensions that explain a selection of turns, the one that does most first; `selection` says which turns were
     selected ("bad turns"), in our own words or any text."""
     title, rows = "Which dimension explains it", list[tuple[str, ...]]()
-    for each in found.dimensions:
-        if (value := each.value) is not None and each.is_shown:
-            bar = f'<span class="vp-gauge vp-inline"><i style="width:{css_percent(each.strength)}"></i></span>'
+    for dimension in explained.dimensions:
+        if (value := dimension.value) is not None and dimension.is_shown:
+            bar = f'<span class="vp-gauge vp-inline"><i style="width:{css_percent(dimension.strength)}"></i></span>'
             rows.append(
                 (
-                    Html(f"<b>{escape(each.name)}</b>"),
+                    Html(f"<b>{escape(dimension.name)}</b>"),
                     formatting.NOT_REPORTED if value.label is None else one_line(value.label, _LONGEST_VALUE),
                     formatting.percent(value.share_selected),
                     formatting.percent(value.share_others),
-                    Html(f"{bar} {formatting.decimal(each.strength)}"),
-                    "< 0.001" if each.p_value < 0.001 else formatting.significant(each.p_value),
+                    Html(f"{bar} {formatting.decimal(dimension.strength)}"),
+                    "< 0.001" if dimension.p_value < 0.001 else formatting.significant(dimension.p_value),
                 )
             )
-    over = f"{formatting.number(found.selected)} {selection} against {formatting.number(found.others)} others"
-    sampled = ", a sample over their time" if found.is_sample else ""
+    over = f"{formatting.number(explained.selected)} {selection} against {formatting.number(explained.others)} others"
+    sampled = ", a sample over their time" if explained.is_sample else ""
     parts: list[str] = [section(title, f"{over}{sampled}; corrected for calls, values and dimensions")]
     if rows:
         columns = ("dimension", "most above its share", "#of these", "#of the others", "strength", "#p")
         parts.append(table(title, columns, rows))
     else:
-        few = any(each.untried == "too few turns" for each in found.dimensions)
+        few = any(dimension.untried == "too few turns" for dimension in explained.dimensions)
         parts.append(hint(f"{NOTHING}{': too few turns or calls on a side' if few else ''}"))
-    rest = [each.name for each in found.dimensions if each.untried is None and not each.is_shown]
+    rest = [
+        dimension.name for dimension in explained.dimensions if dimension.untried is None and not dimension.is_shown
+    ]
     lines = [("not shown", rest if rows else [])]
     for why, reason in (("one value", "the same on both sides"), ("not reported", formatting.NOT_REPORTED)):
-        lines.append((reason, [each.name for each in found.dimensions if each.untried == why]))
+        lines.append((reason, [dimension.name for dimension in explained.dimensions if dimension.untried == why]))
     return Html("".join([*parts, *(hint(f"{reason}: {', '.join(names)}") for reason, names in lines if names)]))

@@ -290,10 +290,10 @@ def start_a_run() -> str:
 def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
     """Report that the run of a store's folder ended without a turn, and the recorded reason: a target that
     was never reached leaves an empty store. Empty if the reason is not known."""
-    found = ended_without_turn(store, run_id)
-    if found is None or not found.sentence:
+    entry = ended_without_turn(store, run_id)
+    if entry is None or not entry.sentence:
         return ()
-    return (f"Run <code>{escape(found.title)}</code> has ended.", f"<b>{escape(found.sentence)}</b>")
+    return (f"Run <code>{escape(entry.title)}</code> has ended.", f"<b>{escape(entry.sentence)}</b>")
 
 
 def no_runs_yet() -> Html:

@@ -77,7 +77,7 @@ def evidence_of(client: Turn | None) -> Html:
     unsent, blocked = client.unsent_bytes_at_speech_end, client.send_blocked_worst_ns
     # Not the instrument's doing: it makes no turn invalid.
     unread = _ms(blocked) if blocked is None else f"for {_ms(blocked)}"
-    found = [
+    rows = [
         ("worst frame lateness", _ms(client.frame_lateness_worst_ns)),
         ("drift over the utterance", _ms(client.drift_worst_ns)),
         ("event-loop lag", _ms(client.loop_lag_worst_ns)),
@@ -94,7 +94,7 @@ def evidence_of(client: Turn | None) -> Html:
     ]
     reasons = ", ".join(client.invalid_reasons)
     verdict = chip("missed", f"invalid: {reasons}") if reasons else chip("met", "valid")
-    return pairs("Was it measured well?", found, verdict)
+    return pairs("Was it measured well?", rows, verdict)
 
 
 def _half_width(ns: int | None) -> str:
@@ -108,7 +108,7 @@ def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> Html:
     hit = f"hit, {turn.cache_tier or 'tier not named'}" if turn.cache_hit else "miss"
     at = "" if turn.snr_obtained_db is None else f" at {formatting.decibels(turn.snr_obtained_db)}"
     speech = "" if turn.speech_ns is None else f", {seconds(turn.speech_ns)} of speech"
-    found = [
+    rows = [
         ("began", descriptions.day_and_second(turn.started_unix_ns, zone)),
         ("utterance", _known(turn.utterance_id)),
         ("length", _known(turn.length_class) + speech),
@@ -120,13 +120,13 @@ def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> Html:
         ("call, turn", f"{turn.call_id}, {turn.turn_index}"),
         ("trace", _known(turn.trace_id)),
     ]
-    return pairs("What it was", found)
+    return pairs("What it was", rows)
 
 
 def moments(picture: Waterfall) -> Html:
     """Every moment of both sides in order, for those who want the figures of the marks."""
-    of = [(formatting.signed_milliseconds(each.at_ns), f"{_moment(each.name)}, {_SIDES[each.source]}")
-          for each in picture.marks]  # fmt: skip
+    of = [(formatting.signed_milliseconds(mark.at_ns), f"{_moment(mark.name)}, {_SIDES[mark.source]}")
+          for mark in picture.marks]  # fmt: skip
     return pairs("Moments", of, css="twice")
 
 
@@ -172,7 +172,7 @@ def words(client: Turn | None, excerpt: CallExcerpt | None) -> str:
     if not shown:
         return ""
     partials = () if kept is None else kept.partials
-    steps = "".join(f"<li><b>{milliseconds(each.after_ns)}</b> {escape(each.text)}</li>" for each in partials)
+    steps = "".join(f"<li><b>{milliseconds(partial.after_ns)}</b> {escape(partial.text)}</li>" for partial in partials)
     many = formatting.count(len(partials), "partial transcript")
     steps = f"<details><summary>{many}</summary><ol>{steps}</ol></details>" if steps else ""
     return f'<div class="vp vp-words"><h2>Words</h2><dl>{shown}</dl>{steps}</div>'
@@ -181,7 +181,7 @@ def words(client: Turn | None, excerpt: CallExcerpt | None) -> str:
 def neighbors(call: Sequence[TurnOfCall], trace_id: str, turn_index: int, choice: Choice, **more: str) -> Html:
     """Links to the previous and the next turn of the call; text where there is none."""
     places = [turn.turn_index for turn in call]
-    before, after = [each for each in places if each < turn_index], [each for each in places if each > turn_index]
+    before, after = [place for place in places if place < turn_index], [place for place in places if place > turn_index]
 
     def step(index: int | None, label: str) -> str:
         if index is None:

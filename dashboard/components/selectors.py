@@ -89,11 +89,11 @@ class SelectorRow:
             first, *others, last = st.columns((1.5, *widths, 1.1), gap="small", vertical_alignment="bottom")
         with first:
             draw_title()
-        names = [each.name for each in (*(selector for selector, _ in self.in_sight), *self.behind)]
+        names = [selector.name for selector in (*(selector for selector, _ in self.in_sight), *self.behind)]
         for column, (selector, _) in zip(others, self.in_sight, strict=True):
             with column:
                 _select(selector, names)
-        set_behind = sum(each.chosen is not None for each in self.behind)
+        set_behind = sum(selector.chosen is not None for selector in self.behind)
         with last, st.popover(f"Filters ({set_behind})" if set_behind else "Filters", width="stretch"):
             for selector in self.behind:
                 _select(selector, names)
@@ -130,12 +130,12 @@ def run_selector(
     """The selector of some runs of the store and of those of other stores that are shown. `any_run` names the empty
     choice; `of_link` is the run of the link where it may not be among them."""
     labels = {} if choice.run is None else {choice.run: f"{choice.run} (not in this store)"}
-    labels |= {each.run_id: run_label(each) for each in (*runs, *([] if of_link is None else [of_link]))}
+    labels |= {run.run_id: run_label(run) for run in (*runs, *([] if of_link is None else [of_link]))}
     others = {
-        f"{each.store}{_IN}{each.run_id}": f"{each.title} · {formatting.turns(each.turns)} · {each.store}"
-        for each in elsewhere
+        f"{entry.store}{_IN}{entry.run_id}": f"{entry.title} · {formatting.turns(entry.turns)} · {entry.store}"
+        for entry in elsewhere
     }
-    return Selector("run", [*(each.run_id for each in runs), *others], choice.run, any_run, {**labels, **others})
+    return Selector("run", [*(run.run_id for run in runs), *others], choice.run, any_run, {**labels, **others})
 
 
 def run_label(run: RunRecord) -> str:

@@ -42,22 +42,24 @@ def list_rows(entries: Sequence[RunEntry], zone: tzinfo) -> list[dict[str, Any]]
 
     return [
         {
-            "run": each.title,
-            "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
-            "began": descriptions.began(each, zone),
-            "state": each.state,
-            "turns": each.turns,
-            "invalid": each.invalid,
-            "p50": ms(each.p50_ns),
-            "p95": ms(each.p95_ns),
-            "p99": ms(each.p99_ns),
-            "note": each.note or "",
-            "target": each.target or DASH,
-            "callers": each.users,
-            "profile": each.profile or DASH,
-            "verdict": each.sentence or each.fault or "",
+            "run": entry.title,
+            "open": f"./?{urlencode({'store': entry.store, 'run': entry.run_id})}"
+            if entry.state != "damaged"
+            else None,
+            "began": descriptions.began(entry, zone),
+            "state": entry.state,
+            "turns": entry.turns,
+            "invalid": entry.invalid,
+            "p50": ms(entry.p50_ns),
+            "p95": ms(entry.p95_ns),
+            "p99": ms(entry.p99_ns),
+            "note": entry.note or "",
+            "target": entry.target or DASH,
+            "callers": entry.users,
+            "profile": entry.profile or DASH,
+            "verdict": entry.sentence or entry.fault or "",
         }
-        for each in entries
+        for entry in entries
     ]
 
 
@@ -65,40 +67,41 @@ def left_out(ticked: Sequence[RunEntry]) -> str:
     """The sentence on ticked runs that the filter leaves out, and that are shown all the same; empty without one."""
     if not ticked:
         return ""
-    names = ", ".join(each.title for each in ticked)
+    names = ", ".join(entry.title for entry in ticked)
     verb, them = ("is", "it") if len(ticked) == 1 else ("are", "them")
     many = formatting.count(len(ticked), "ticked run")
     return f"The filter leaves out {many}, which {verb} shown below all the same: {names}. Widen it to untick {them}."
 
 
-def comparison_head(each: RunComparison) -> Html:
+def comparison_head(comparison: RunComparison) -> Html:
     """Return what is to be known before any number, and the verdict."""
     return Html(
-        f'<div class="vp vp-compared"><h3>{escape(title_of(each))}</h3><ul class="hint">{listed(context_lines(each))}'
-        f"</ul><p>{chip(*_CHIPS[each.state])} {escape(each.statement)}</p></div>"
+        f'<div class="vp vp-compared"><h3>{escape(title_of(comparison))}</h3>'
+        f'<ul class="hint">{listed(context_lines(comparison))}</ul>'
+        f"<p>{chip(*_CHIPS[comparison.state])} {escape(comparison.statement)}</p></div>"
     )
 
 
-def comparison_table(each: RunComparison) -> Html:
+def comparison_table(comparison: RunComparison) -> Html:
     """Every figure of a run with the baseline's."""
     rows: list[Sequence[str]] = []
-    for title, differences in grouped(each):
+    for title, differences in grouped(comparison):
         rows.append((title,))
-        for found in differences:
-            *cells, status = figure_row(found)
-            state = _WORSE[found.is_worse]
-            mark = "" if found.is_worse is None else f"{SYMBOLS[state]} "
+        for difference in differences:
+            *cells, status = figure_row(difference)
+            state = _WORSE[difference.is_worse]
+            mark = "" if difference.is_worse is None else f"{SYMBOLS[state]} "
             rows.append([*cells, Html(f'<span class="vp-chip vp-plain {state}">{mark}{escape(status)}</span>')])
     columns = [HEADINGS[0], *(f"#{name}" for name in HEADINGS[1:])]
-    notes = f'<div class="vp"><ul class="hint">{listed(footnotes(each))}</ul></div>'
-    return Html(table(f"figures of {title_of(each)}", columns, rows) + notes)
+    notes = f'<div class="vp"><ul class="hint">{listed(footnotes(comparison))}</ul></div>'
+    return Html(table(f"figures of {title_of(comparison)}", columns, rows) + notes)
 
 
-def behavior(found: Sequence[tuple[str, RunDetails]]) -> Html:
+def behavior(run_details: Sequence[tuple[str, RunDetails]]) -> Html:
     """Barge-in and patience of each run, as a table."""
     rows: list[tuple[str, ...]] = []
-    for name, each in found:
-        done, between, stop = each.behavior, each.abandoned_interval, each.barge_in_stop
+    for name, details in run_details:
+        done, between, stop = details.behavior, details.abandoned_interval, details.barge_in_stop
         stops = [DASH, DASH]
         if stop is not None:
             within = (f" ({text})" if (text := stop.within(which)) else "" for which in ("p50", "p95"))
@@ -112,9 +115,9 @@ def behavior(found: Sequence[tuple[str, RunDetails]]) -> Html:
                 formatting.share(done.barge_ins_recovered, done.barge_ins),
                 formatting.share(done.barge_ins_stopped, done.barge_ins_judged),
                 *stops,
-                f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",
+                f"{formatting.number(details.abandoned)} of {formatting.turns(details.eligible)}",
                 DASH if between is None else f"{formatting.percent(between[0])} to {formatting.percent(between[1])}",
-                formatting.seconds(each.waited_p50),
+                formatting.seconds(details.waited_p50),
             )
         )
     return table("barge-in and patience", _BEHAVIOR, rows)
@@ -127,31 +130,33 @@ def conditions(
     shown: Sequence[RunEntry], objectives: Sequence[Objective], details: Callable[[RunEntry], RunDetails]
 ) -> None:
     """Latency by load and by profile, word errors, barge-in and patience."""
-    found: list[tuple[str, RunDetails]] = []
-    for each in shown:
+    run_details: list[tuple[str, RunDetails]] = []
+    for entry in shown:
         try:
             with st.spinner(READING):
-                found.append((each.title, details(each)))
+                run_details.append((entry.title, details(entry)))
         except TelemetryError as error:
             st.html(note("the store cannot be read", [str(error)]))
-    if not found:
+    if not run_details:
         return
-    st.html(section("Under their own conditions", ", ".join(name for name, _ in found)))
+    st.html(section("Under their own conditions", ", ".join(name for name, _ in run_details)))
     with st.container(key="halves"):
         left, right = st.columns(2)
     with left:
-        capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
-        is_silent = any(each.latencies for _, each in found)
+        capacity = next((capacity for capacity in map(read_capacity, shown) if capacity is not None), None)
+        is_silent = any(run.latencies for _, run in run_details)
         why = "The generator did not report its calls in flight." if is_silent else NO_LATENCY
         of = "by the calls in flight when turns began, with ramps; the lower line is the p50"
         st.html(section("Latency against load", of))
         if capacity is not None:
             st.html(f'<div class="vp">{escape(capacity.sentence)}</div>')
-        first = next((each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part), None)
+        first = next(
+            (objective for objective in objectives if objective.metric == HEADLINE and not objective.is_of_a_part), None
+        )
         threshold = None if first is None else first.threshold
-        _drawn(charts.load(found, capacity, None if threshold is None else in_milliseconds(threshold)), why)
+        _drawn(charts.load(run_details, capacity, None if threshold is None else in_milliseconds(threshold)), why)
     with right:
-        latency, errors = charts.latency_by_profile(found), charts.word_errors_by_profile(found)
+        latency, errors = charts.latency_by_profile(run_details), charts.word_errors_by_profile(run_details)
         st.html(section("Profiles against latency", "the lower dot is the p50; a bar is the 95 % interval of the p95"))
         _drawn(latency, NO_LATENCY)
         rate, units = errors.table.caption.removesuffix(" by profile"), errors.table.columns[3]
@@ -159,7 +164,7 @@ def conditions(
         st.html(section(f"Profiles against {rate}", of))
         _drawn(errors, "No transcript came back to compare with what was said.")
     st.html(section("Barge-in and patience", "callers who interrupt a reply, and callers who hang up unanswered"))
-    st.html(behavior(found))
+    st.html(behavior(run_details))
 
 
 def _drawn(picture: Picture | None, why_not: str) -> None:

@@ -165,28 +165,28 @@ def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> Html
     ended = _ended(listed)
     many = count(of_all, "run") if len(listed) == of_all else f"{number(len(listed))} of {count(of_all, 'run')}"
     going_on = len(listed) - len(ended)
-    newest = max(listed, key=lambda each: each.listed_unix_ns)
+    newest = max(listed, key=lambda entry: entry.listed_unix_ns)
     parts = (
         f"<span><b>{many}</b></span>",
         fact("newest began", descriptions.began(newest, zone)),
-        f"<span><b>{turns(sum(each.turns for each in ended))}</b></span>",
+        f"<span><b>{turns(sum(entry.turns for entry in ended))}</b></span>",
         *([f"<span>{count(going_on, 'run')} under way, not counted</span>"] if going_on else []),
     )
     return fact_line(parts)
 
 
 def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
-    return [each for each in listed if each.state != "under way"]
+    return [entry for entry in listed if entry.state != "under way"]
 
 
 def runs_trust(listed: Sequence[RunEntry]) -> Trust:
     """Describe how well the runs of a list were measured, with those that weaken it."""
-    ended, states = _ended(listed), sorted({each.state for each in listed})
-    total, invalid = sum(each.turns for each in ended), [each for each in ended if each.invalid]
-    limited = [each for each in ended if each.is_generator_limited]
-    damaged = [each for each in ended if each.state == "damaged" or each.fault is not None]
-    reported = [each for each in ended if each.source == SERVICE_SOURCE]
-    validity = _validity(sum(each.invalid for each in invalid), total)
+    ended, states = _ended(listed), sorted({entry.state for entry in listed})
+    total, invalid = sum(entry.turns for entry in ended), [entry for entry in ended if entry.invalid]
+    limited = [entry for entry in ended if entry.is_generator_limited]
+    damaged = [entry for entry in ended if entry.state == "damaged" or entry.fault is not None]
+    reported = [entry for entry in ended if entry.source == SERVICE_SOURCE]
+    validity = _validity(sum(entry.invalid for entry in invalid), total)
     weak = [_some_of(len(limited), len(ended), "generator-limited")] if limited else []
     # The number of all runs has been said where both are.
     of_damaged = f"{number(len(damaged))} damaged" if limited else _some_of(len(damaged), len(ended), "damaged")
@@ -199,7 +199,7 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
         validity = "unknown", _some_of(len(reported), len(ended), "reported, not heard")
     lines = [fact("runs", ", ".join(f"{number(sum(e.state == name for e in listed))} {name}" for name in states))]
     if ended:
-        many = f"{number(sum(each.invalid for each in invalid))} of {turns(total)} invalid, in {_named(invalid)}"
+        many = f"{number(sum(entry.invalid for entry in invalid))} of {turns(total)} invalid, in {_named(invalid)}"
         good = f"none of {turns(total)} invalid" if total else "none"
         lines.append(fact("turns", many if total and invalid else good, "met" if total and not invalid else "unknown"))
         limit = f"the limit in {_named(limited)}: no verdict on the service"
@@ -211,8 +211,8 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
         lines.append(fact("source", of_service, "unknown"))
     # A run without a turn, whose target was never reached, has nothing that can be lost or measured badly; what a
     # service reports is not measured by the instrument.
-    figures = [each for each in ended if each.turns or each.missing_turns]
-    heard = [each for each in figures if each.source != SERVICE_SOURCE]
+    figures = [entry for entry in ended if entry.turns or entry.missing_turns]
+    heard = [entry for entry in figures if entry.source != SERVICE_SOURCE]
     rest = [*([_telemetry_of_runs(figures)] if figures else []), *([_calibration_of_runs(heard)] if heard else [])]
     return Trust([validity, *(part for part, _ in rest)], [*lines, *(line for _, line in rest)])
 
@@ -223,10 +223,10 @@ def _some_of(some: int, of_all: int, what: str) -> str:
 
 
 def _telemetry_of_runs(figures: Sequence[RunEntry]) -> tuple[Part, Html]:
-    complete = [each for each in figures if each.missing_turns == 0]
-    lossy = [each for each in figures if each.missing_turns]
-    unknown = [each for each in figures if each.missing_turns is None]
-    of_all, lost = count(len(figures), "run"), count(sum(each.missing_turns or 0 for each in lossy), "turn")
+    complete = [entry for entry in figures if entry.missing_turns == 0]
+    lossy = [entry for entry in figures if entry.missing_turns]
+    unknown = [entry for entry in figures if entry.missing_turns is None]
+    of_all, lost = count(len(figures), "run"), count(sum(entry.missing_turns or 0 for entry in lossy), "turn")
     part: Part = "met", "telemetry complete"
     if lossy:
         rest = f", not known for {number(len(unknown))}" if unknown else ""
@@ -244,11 +244,11 @@ def _telemetry_of_runs(figures: Sequence[RunEntry]) -> tuple[Part, Html]:
 
 
 def _calibration_of_runs(heard: Sequence[RunEntry]) -> tuple[Part, Html]:
-    others = [each for each in heard if each.calibrated_to_ms is None]
-    known, sentence = [each for each in heard if each.calibrated_to_ms is not None], ""
+    others = [entry for entry in heard if entry.calibrated_to_ms is None]
+    known, sentence = [entry for entry in heard if entry.calibrated_to_ms is not None], ""
     part: Part = "unknown", "not calibrated"
     if known:
-        widest = max(known, key=lambda each: each.calibrated_to_ms or 0)
+        widest = max(known, key=lambda entry: entry.calibrated_to_ms or 0)
         bound = declared_milliseconds((widest.calibrated_to_ms or 0) * NS_PER_MS)
         sentence = f"{count(len(known), 'run')} calibrated, to ± {bound} at the widest ({widest.title})"
         some = _some_of(len(known), len(heard), "calibrated")
@@ -259,6 +259,6 @@ def _calibration_of_runs(heard: Sequence[RunEntry]) -> tuple[Part, Html]:
 
 def _named(runs: Sequence[RunEntry]) -> str:
     """`2 runs (base, slow)`: how many, and the first of them by name; the list has all of them."""
-    names = [each.title for each in runs[:_MOST_NAMED]]
+    names = [entry.title for entry in runs[:_MOST_NAMED]]
     more = [f"{number(len(runs) - _MOST_NAMED)} more"] if len(runs) > _MOST_NAMED else []
     return f"{count(len(runs), 'run')} ({', '.join([*names, *more])})"

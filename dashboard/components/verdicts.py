@@ -38,15 +38,17 @@ def verdict(
 ) -> Html:
     """A verdict, with its reasons and what it waits for. `about` is HTML on what it is over, `cause` the verdict that
     rolled back before it."""
-    found = newest.verdict
+    newest_verdict = newest.verdict
     # The sentence holds the first reason.
-    reasons = found.reasons[1:]
+    reasons = newest_verdict.reasons[1:]
     if cause is not None:
         reasons = (f"{descriptions.day_and_time(cause.at_unix_ns, zone)}: {cause.verdict.sentence}", *reasons)
-    notes = listed(found.notes, "hint") + (f'<li class="hint">{about}</li>' if about else "")
+    notes = listed(newest_verdict.notes, "hint") + (f'<li class="hint">{about}</li>' if about else "")
     age = descriptions.ago((now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S)
-    when = f"look {found.looks:,}, {descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
-    return sentence(STATES[newest.decision], DECISIONS[newest.decision], found.sentence, listed(reasons) + notes, when)
+    when = f"look {newest_verdict.looks:,}, {descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
+    return sentence(
+        STATES[newest.decision], DECISIONS[newest.decision], newest_verdict.sentence, listed(reasons) + notes, when
+    )
 
 
 def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") -> Html:
@@ -86,18 +88,18 @@ def status(row: CheckRow, *, is_judged: bool = True) -> Html:
         shown = chip(state, word, row.reason or "")
     else:
         shown = f'<span class="hint">{"cannot be compared" if row.status == "unknown" else "shown, not judged"}</span>'
-    below = "; ".join(each for each in (row.used, row.reason) if each)
+    below = "; ".join(part for part in (row.used, row.reason) if part)
     return Html(f'{shown}<span class="vp-below">{escape(below)}</span>' if below else shown)
 
 
-def sample_ratio(found: CohortComparison) -> str:
+def sample_ratio(comparison: CohortComparison) -> str:
     """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
-    ratio, sides = found.sample_ratio, (found.candidate, found.control)
+    ratio, sides = comparison.sample_ratio, (comparison.candidate, comparison.control)
     if ratio is None:
-        callers = " and ".join(f"{formatting.count(each.callers, 'caller')} on {each.cohort}" for each in sides)
-        return _check("unknown", "not tested", f"Sample ratio: {callers}; {_not_tested(found)}.")
+        callers = " and ".join(f"{formatting.count(side.callers, 'caller')} on {side.cohort}" for side in sides)
+        return _check("unknown", "not tested", f"Sample ratio: {callers}; {_not_tested(comparison)}.")
     split = (
-        f"Sample ratio: {ratio.split('the candidate')} at stage {found.stage or ''}; "
+        f"Sample ratio: {ratio.split('the candidate')} at stage {comparison.stage or ''}; "
         f"p = {ratio.p_value:.2g} (exact binomial test), "
         f"{'below' if ratio.is_mismatch else 'at least'} {ratio.limit:g}: "
     )
@@ -110,19 +112,19 @@ def sample_ratio(found: CohortComparison) -> str:
     return _check("met", "fits", f"{split}the split fits the plan; {remark}.")
 
 
-def _not_tested(found: CohortComparison) -> str:
-    if found.plan is None:
+def _not_tested(comparison: CohortComparison) -> str:
+    if comparison.plan is None:
         return "no plan states the shares"
-    if found.stage is None:
+    if comparison.stage is None:
         return "these turns may be of several stages, with other shares each"
-    if found.unit_name == "user" and found.units.unnamed_calls:
+    if comparison.unit_name == "user" and comparison.units.unnamed_calls:
         return "users are assigned, and none is known"
-    return f"there is no split to compare with at stage {found.stage}"
+    return f"there is no split to compare with at stage {comparison.stage}"
 
 
-def completeness(found: CohortComparison) -> str:
+def completeness(comparison: CohortComparison) -> str:
     """Lost telemetry, invalid turns, and units in both cohorts against what may be."""
-    lost, limits, counts = found.telemetry_lost, found.limits, found.units
+    lost, limits, counts = comparison.telemetry_lost, comparison.limits, comparison.units
     allowed = limits.telemetry_loss
     if lost is None:
         text = "Telemetry: these turns carry no sequence numbers, so nothing says whether any is missing."
@@ -132,7 +134,7 @@ def completeness(found: CohortComparison) -> str:
         missing = formatting.percent(lost, allowed) if lost else "none"
         text = f"Telemetry: {missing} of the turns is missing by their sequence numbers; {may}."
         checks = [_within(lost <= allowed, "few" if lost else "no gap", text, "incomplete")]
-    for of in (found.candidate, found.control):
+    for of in (comparison.candidate, comparison.control):
         share, most = formatting.percent(of.invalid_share, limits.invalid_turns), limits.invalid_turns
         many = f"{formatting.number(of.invalid)} of {formatting.number(of.turns)} ({share})"
         text = f"Invalid turns of {of.cohort}: {many}; at most {formatting.declared_percent(most)} may be."
@@ -142,7 +144,7 @@ def completeness(found: CohortComparison) -> str:
             formatting.percent(counts.contaminated_share, limits.contaminated_units),
             limits.contaminated_units,
         )
-        both = f"{met_both(counts, found.unit_name)} ({share})"
+        both = f"{met_both(counts, comparison.unit_name)} ({share})"
         text = f"Both cohorts: {both}; at most {formatting.declared_percent(most)} may."
         checks.append(_within(counts.contaminated_share <= most, "apart", text))
     return "".join(checks)
@@ -157,6 +159,8 @@ def _check(state: State, word: str, text: str) -> str:
     return f"<li>{chip(state, word)} <span>{escape(text)}</span></li>"
 
 
-def soundness(found: CohortComparison) -> Html:
+def soundness(comparison: CohortComparison) -> Html:
     """Sample ratio and completeness as a list."""
-    return Html(f'<div class="vp"><ul class="vp-checks">{sample_ratio(found)}{completeness(found)}</ul></div>')
+    return Html(
+        f'<div class="vp"><ul class="vp-checks">{sample_ratio(comparison)}{completeness(comparison)}</ul></div>'
+    )

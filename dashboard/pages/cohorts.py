@@ -68,8 +68,8 @@ def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
 
 
 def _figures(view: CohortsAnswer, _run: RunRecord, _summary: Summary, context: PageContext) -> None:
-    found = view.comparison
-    if found is None:
+    comparison = view.comparison
+    if comparison is None:
         named = f"Only <code>{escape(view.cohorts[0])}</code> is there." if view.cohorts else "No turn names a cohort."
         st.html(empty("Nothing to compare", named, _NO_COHORTS))
         _choose(view, None)
@@ -79,78 +79,78 @@ def _figures(view: CohortsAnswer, _run: RunRecord, _summary: Summary, context: P
     st.html(verdict_parts(view, context.now_unix_ns, context.zone, link))
     if context.choice.cohort is not None:
         st.html(hint(_NARROWS_NOTHING))
-    _choose(view, found)
-    if not found.figures:
-        st.html(empty("Nothing to compare", _NO_COMPARISON) + verdicts.soundness(found))
+    _choose(view, comparison)
+    if not comparison.figures:
+        st.html(empty("Nothing to compare", _NO_COMPARISON) + verdicts.soundness(comparison))
         return
-    _latencies(found)
-    ratios = [each for each in found.figures if each.group == "ratio"]
+    _latencies(comparison)
+    ratios = [figure for figure in comparison.figures if figure.group == "ratio"]
     caption = "ratios: shares of what is bad, and costs, so that more is worse; bounds hold at every look"
     st.html(figures_table(ratios, caption))
-    _slices(found)
-    st.html(section("Sample ratio and completeness") + verdicts.soundness(found))
+    _slices(comparison)
+    st.html(section("Sample ratio and completeness") + verdicts.soundness(comparison))
 
 
-def _latencies(found: CohortComparison) -> None:
+def _latencies(comparison: CohortComparison) -> None:
     with st.container(key="halves"):
         left, right = st.columns([1.5, 1], gap="medium")
     with left:
         st.html(section("Voice to voice: share of turns answered within a time"))
-        fewest, needed = min(found.control.eligible, found.candidate.eligible), MIN_COUNT_FOR["p95"]
-        if not found.curves:
+        fewest, needed = min(comparison.control.eligible, comparison.candidate.eligible), MIN_COUNT_FOR["p95"]
+        if not comparison.curves:
             st.html(hint("No turn of these was answered."))
         elif fewest < needed:
             st.html(hint(f"Too few turns to draw: {fewest} of the {needed} that a p95 needs."))
         else:
-            charts.draw(charts.curves(found))
+            charts.draw(charts.curves(comparison))
     with right:
         of_headline = [
-            each.row if each.decides else replace(each.row, status="shown")
-            for each in found.figures
-            if each.statistic is not None
+            figure.row if figure.decides else replace(figure.row, status="shown")
+            for figure in comparison.figures
+            if figure.statistic is not None
         ]
         st.html(section(f"Voice to voice: {_SHOWN_INTERVALS}"))
         says = "Differences of voice to voice with 95 % intervals against the margin"
-        _differences(found, of_headline, says, "figure")
-    latencies = [each for each in found.figures if each.group == "latency"]
+        _differences(comparison, of_headline, says, "figure")
+    latencies = [figure for figure in comparison.figures if figure.group == "latency"]
     st.html(figures_table(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
     # As of the primary: the first row may be of another quantile.
-    rows = sorted((each.row for each in latencies), key=lambda row: row.name != found.primary)
+    rows = sorted((figure.row for figure in latencies), key=lambda row: row.name != comparison.primary)
     if remark := verdicts.explanation(rows):
         st.html(remark)
 
 
-def _slices(found: CohortComparison) -> None:
+def _slices(comparison: CohortComparison) -> None:
     remark = (
         "where a difference is; they do not change the verdict. A slice is worse if its share of turns slower than "
         f"the control is, after Holm's correction for their number; {_SHOWN_INTERVALS}"
     )
-    st.html(section(f"Slices: {found.primary}", remark))
-    if found.slices and all(row.lower is not None and row.upper is not None for row in found.slices):
-        says = f"Differences of {found.primary} in each slice with 95 % intervals against the margin"
-        _differences(found, found.slices, says, "slice")
-    elif found.slices:
-        st.html(verdicts.check_table(found.slices, f"slices of {found.primary}", "slice"))
-    if found.left_out or not found.slices:
-        left_out = ", ".join(found.left_out) or "no turn names a noise, a length or a route"
+    st.html(section(f"Slices: {comparison.primary}", remark))
+    if comparison.slices and all(row.lower is not None and row.upper is not None for row in comparison.slices):
+        says = f"Differences of {comparison.primary} in each slice with 95 % intervals against the margin"
+        _differences(comparison, comparison.slices, says, "slice")
+    elif comparison.slices:
+        st.html(verdicts.check_table(comparison.slices, f"slices of {comparison.primary}", "slice"))
+    if comparison.left_out or not comparison.slices:
+        left_out = ", ".join(comparison.left_out) or "no turn names a noise, a length or a route"
         st.html(hint(f"Too few turns to compare: {left_out}"))
 
 
-def _differences(found: CohortComparison, rows: Sequence[CheckRow], says: str, first: str) -> None:
-    picture = charts.differences(found, rows, says, first)
+def _differences(comparison: CohortComparison, rows: Sequence[CheckRow], says: str, first: str) -> None:
+    picture = charts.differences(comparison, rows, says, first)
     if picture.rows:
         charts.draw(picture)
     else:
         st.html(hint("None of these has bounds yet: the tables say why."))
 
 
-def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
+def _choose(view: CohortsAnswer, comparison: CohortComparison | None) -> None:
     """Draw how much is compared, and the choice of cohorts and turns where there is one. The link keeps it."""
     columns = st.columns([1.4, 1, 1, 1], gap="small", vertical_alignment="center")
-    if found is not None:
+    if comparison is not None:
         with columns[0]:
-            st.html(sizes(found))
-        pair = {CONTROL: found.control.cohort, CANDIDATE: found.candidate.cohort}
+            st.html(sizes(comparison))
+        pair = {CONTROL: comparison.control.cohort, CANDIDATE: comparison.candidate.cohort}
         cohorts = sorted({*view.cohorts, *pair.values()})
         if len(cohorts) > 2:
             for column, name in zip(columns[1:], pair, strict=False):
@@ -212,24 +212,25 @@ def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> Ht
     return escape(f"over the turns of stage {newest.stage}, from {begin} to {until}, of every run{late}")
 
 
-def own_sentence(found: ComparisonSentence, *, is_of_others: bool) -> Html:
+def own_sentence(comparison: ComparisonSentence, *, is_of_others: bool) -> Html:
     """The comparison's own sentence; where a rollout has a verdict, it is of a part of the turns, or of others."""
-    parts = listed(found.reasons) + listed([found.basis], "hint")
+    parts = listed(comparison.reasons) + listed([comparison.basis], "hint")
     if not is_of_others:
-        return verdicts.sentence(*_STATES[found.state], found.sentence, parts)
+        return verdicts.sentence(*_STATES[comparison.state], comparison.sentence, parts)
     others = listed(["these are other turns than those of the verdict above, which is in force"], "hint")
-    title = f"{chip('unknown', 'no verdict')} of the turns that were chosen here: {escape(found.sentence)}"
+    title = f"{chip('unknown', 'no verdict')} of the turns that were chosen here: {escape(comparison.sentence)}"
     return Html(f'<div class="vp vp-note"><b>{title}</b><ul>{parts}{others}</ul></div>')
 
 
-def sizes(found: CohortComparison) -> Html:
+def sizes(comparison: CohortComparison) -> Html:
     """A line on how much is compared, and how it was drawn."""
     parts = [
         f"<span><b>{formatting.turns(of.eligible)}</b> of {escape(of.cohort)} ({role})</span>"
-        for of, role in ((found.candidate, "candidate"), (found.control, "control"))
+        for of, role in ((comparison.candidate, "candidate"), (comparison.control, "control"))
     ]
-    if found.one_in > 1:
-        drawn = f"{formatting.APPROXIMATELY} taken over one in {formatting.number(found.one_in)} callers, the same ones"
+    if comparison.one_in > 1:
+        one_in = formatting.number(comparison.one_in)
+        drawn = f"{formatting.APPROXIMATELY} taken over one in {one_in} callers, the same ones"
         parts.append(f"<span>{drawn} each time: the bounds are as wide as that asks for</span>")
     return fact_line(parts)
 
@@ -238,8 +239,8 @@ def figures_table(rows: Sequence[CohortFigure], caption: str) -> Html:
     """Figures of both cohorts with their differences, in their order."""
     assumed = ' <span class="hint">assumed</span>'
     cells = [
-        (each.row, verdicts.status(each.row, is_judged=each.decides), assumed if each.is_assumed else "")
-        for each in rows
+        (figure.row, verdicts.status(figure.row, is_judged=figure.decides), assumed if figure.is_assumed else "")
+        for figure in rows
     ]
     return verdicts.figure_table(cells, caption, "figure")
 

@@ -67,24 +67,24 @@ def figures(summary: Summary) -> Html:
     """The figures of the generator's health over all turns, each with what it is."""
     generator = summary.generator
     processes = formatting.count(generator.processes, "process", "processes")
-    rows = [(generator.describe(each), each.definition) for each in SUMMARY_FIGURES]
+    rows = [(generator.describe(figure), figure.definition) for figure in SUMMARY_FIGURES]
     return pairs("Over all turns", rows, Html(f'<span class="hint">{processes}</span>'))
 
 
-def loss(found: Sequence[LossOfProcess]) -> Html:
+def loss(losses: Sequence[LossOfProcess]) -> Html:
     """The telemetry of each process that arrived."""
     title = "Telemetry by process"
     heading = section(title, "turns; missing are those whose number never arrived")
-    if not found:
+    if not losses:
         return Html(heading + nothing(NOT_REPORTED))
     rows = [
         (
-            each.process_id,
-            NOT_REPORTED if each.emitted is None else formatting.number(each.emitted),
-            formatting.number(each.received),
-            formatting.number(each.missing),
+            process.process_id,
+            NOT_REPORTED if process.emitted is None else formatting.number(process.emitted),
+            formatting.number(process.received),
+            formatting.number(process.missing),
         )
-        for each in found
+        for process in losses
     ]
     return Html(heading + table(title, ("process", "#emitted", "#received", "#missing"), rows))
 

@@ -53,19 +53,21 @@ def ask(source: Source, link: Mapping[str, str]) -> NowView:
 
 def judged(answer: PageAnswer, given: Sequence[Objective]) -> NowView:
     """Judge an answer by objectives."""
-    known = {each.name: getattr(answer, each.name) for each in fields(answer)}
+    known = {member.name: getattr(answer, member.name) for member in fields(answer)}
     if answer.run is None or answer.summary is None:
         return NowView(**known)
     objectives, counts = observed(given, answer.counts.is_withheld), answer.counts
     lasted_s = measured_s(answer.summary, answer.run)
-    found = judged_turns(objectives, counts, answer.summary, answer.cause, measured_s=lasted_s)
-    headline = [each for each in given if each.metric == HEADLINE and each.cohort is None][:1]
+    result = judged_turns(objectives, counts, answer.summary, answer.cause, measured_s=lasted_s)
+    headline = [objective for objective in given if objective.metric == HEADLINE and objective.cohort is None][:1]
     by_cohort = {
-        each.cohort: next(iter(statuses(headline, counts.of_cohort(each.cohort).count, unjudged=found.unjudged)), None)
-        for each in answer.summary.cohorts
+        cohort.cohort: next(
+            iter(statuses(headline, counts.of_cohort(cohort.cohort).count, unjudged=result.unjudged)), None
+        )
+        for cohort in answer.summary.cohorts
     }
-    judged = statuses_of(objectives, found.verdicts)
-    return NowView(**known, verdict=found.verdict, statuses=judged, cohort_statuses=by_cohort)
+    judged = statuses_of(objectives, result.verdicts)
+    return NowView(**known, verdict=result.verdict, statuses=judged, cohort_statuses=by_cohort)
 
 
 def _metric(link: Mapping[str, str]) -> str:
@@ -104,48 +106,50 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
         left, right = st.columns([1, 1.06])
     with left:
         _over_time(view, clock)
-        st.html(figures.budget(view.budget, [each.objective for each in view.statuses]))
+        st.html(figures.budget(view.budget, [status.objective for status in view.statuses]))
         st.html(figures.outcomes(summary.turns))
         st.html(figures.failures(summary.failures) or "<div></div>")
     with right:
         st.html(figures.stages(summary, view.statuses))
-        found = view.explanation
-        explained = next((each for each in view.statuses if each.objective == view.explained), None)
-        if found is not None and explained is not None and found.selected and found.others:
-            bad = "bad turn" if found.selected == 1 else "bad turns"
-            st.html(figures.explanation(found, f"{bad} by {explained.promise}"))
+        explanation = view.explanation
+        explained = next((status for status in view.statuses if status.objective == view.explained), None)
+        if explanation is not None and explained is not None and explanation.selected and explanation.others:
+            bad = "bad turn" if explanation.selected == 1 else "bad turns"
+            st.html(figures.explanation(explanation, f"{bad} by {explained.promise}"))
         st.html(figures.cohorts(summary.cohorts, view.cohort_statuses))
         st.html(figures.slowest(view.slowest, context.choice, clock) or "<div></div>")
 
 
 def _over_time(view: NowView, clock: Clock) -> None:
-    found = view.lines
-    metric = _metric(st.query_params) if found is None else found.metric
+    cohort_lines = view.lines
+    metric = _metric(st.query_params) if cohort_lines is None else cohort_lines.metric
     name = DEFINITIONS[metric].label
     title, selector = st.columns([2.2, 1], vertical_alignment="center")
     with selector:
-        label_of = {each: DEFINITIONS[each].label for each in DRAWN}.__getitem__
+        label_of = {drawn: DEFINITIONS[drawn].label for drawn in DRAWN}.__getitem__
         parameter_select(STAGE, "Stage", DRAWN, metric, label_of)
-    points = [] if found is None else [point for line in found.lines for point in line.points]
+    points = [] if cohort_lines is None else [point for line in cohort_lines.lines for point in line.points]
     heading = f"{name} over time"
-    if found is None or all(point.value is None for point in points):
+    if cohort_lines is None or all(point.value is None for point in points):
         why = "no turn shows it" if not points else f"too few turns for a {STATISTIC}"
         with title:
             st.html(section(heading) + hint(why))
         return
-    left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
-    seconds = found.window_ns // formatting.NS_PER_S
+    left_out = (
+        f"; {formatting.count(cohort_lines.left_out, 'smaller cohort')} left out" if cohort_lines.left_out else ""
+    )
+    seconds = cohort_lines.window_ns // formatting.NS_PER_S
     lasts = f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
     remark = f"each point is the {STATISTIC} of the {lasts} before it; a gap where turns are too few"
     with title:
         st.html(section(heading, remark + left_out))
-    threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)
+    threshold = next((status.objective.threshold for status in view.statuses if status.metric == metric), None)
     cause = None if view.verdict is None else view.verdict.cause
     objective_ms = None if threshold is None else formatting.in_milliseconds(threshold)
     missed_ns = None if cause is None else cause.since_unix_ns
-    draw(latency_lines(found, name, clock, objective_ms=objective_ms, missed_ns=missed_ns))
-    if found.load:
-        draw(load_strip(found, clock))
+    draw(latency_lines(cohort_lines, name, clock, objective_ms=objective_ms, missed_ns=missed_ns))
+    if cohort_lines.load:
+        draw(load_strip(cohort_lines, clock))
 
 
 PAGE: Final = frame.run_page("Now", ask, _figures, limit_html)

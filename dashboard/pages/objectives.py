@@ -53,11 +53,11 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
     if answer.limited.turns:
         st.html(note("generator-limited runs are among them", [_limited(answer)]))
     st.html(objectives.budgets_table(answer.budgets, _CAPTION, claims_nothing=answer.claims_nothing))
-    known = {each.name: each for each in answer.budgets if each.is_met is not None}
+    known = {budget.name: budget for budget in answer.budgets if budget.is_met is not None}
     if known:
         wanted = context.link.get(OBJECTIVE, "")
         chosen = wanted if wanted in known else next(iter(known))
-        label_of = {name: each.title for name, each in known.items()}.__getitem__
+        label_of = {name: budget.title for name, budget in known.items()}.__getitem__
         parameter_select(OBJECTIVE, "Error budget over 28 days", list(known), chosen, label_of)
         draw(budget_days(known[chosen]))
 
@@ -77,8 +77,8 @@ def _nothing(view: ObjectivesPage, context: PageContext) -> Html:
 
 def _overview(view: ObjectivesPage, context: PageContext) -> Html:
     answer, choice = view.burn, context.choice
-    states = [objectives.state_of(each, claims_nothing=answer.claims_nothing) for each in answer.budgets]
-    burning = sum(each.fires for each in answer.budgets)
+    states = [objectives.state_of(budget, claims_nothing=answer.claims_nothing) for budget in answer.budgets]
+    burning = sum(budget.fires for budget in answer.budgets)
     unknown = "not judged" if answer.claims_nothing else "with too few turns"
     labels = {"missed": "missed or burning", "met": "within their budget", "unknown": unknown}
     counted = [f"<b>{states.count(state)}</b> {words}" for state, words in labels.items() if state in states]
@@ -112,7 +112,7 @@ PAGE: Final = DashboardPage(
     ask,
     _draw,
     _selectors,
-    offered=lambda view: ([each.run_id for each in view.runs], view.choices),
+    offered=lambda view: ([run.run_id for run in view.runs], view.choices),
     least_s=lambda _view: frame.REFRESH_STALE_S,
 )
 page: Final = PAGE.show

@@ -45,14 +45,14 @@ def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
     return source.reader.rollout_page(RolloutChoice.of(link)[0].rollout, source.objectives)
 
 
-def _offered(found: RolloutPage) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _offered(answer: RolloutPage) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The rollouts and the stages to choose from."""
-    return found.names, () if found.progress is None else tuple(each.name for each in found.progress.stages)
+    return answer.names, () if answer.progress is None else tuple(stage.name for stage in answer.progress.stages)
 
 
-def _selectors(found: RolloutPage, context: PageContext) -> tuple[SelectorRow, list[str]]:
+def _selectors(answer: RolloutPage, context: PageContext) -> tuple[SelectorRow, list[str]]:
     choice, faults = RolloutChoice.of(context.link)
-    names, stages = _offered(found)
+    names, stages = _offered(answer)
     if not names:
         return SelectorRow(), faults
     in_sight = (
@@ -67,39 +67,39 @@ def _selectors(found: RolloutPage, context: PageContext) -> tuple[SelectorRow, l
     return SelectorRow(in_sight, behind), faults
 
 
-def _draw(found: RolloutPage, context: PageContext) -> None:
-    if not found.names:
+def _draw(answer: RolloutPage, context: PageContext) -> None:
+    if not answer.names:
         st.html(empty("No rollout yet", _NO_PLAN))
         return
     choice, _ = RolloutChoice.of(context.link)
-    if found.name is None:
+    if answer.name is None:
         wanted = f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above."
         st.html(empty("That rollout is not in this store", wanted))
         return
-    if found.progress is None:
-        st.html(empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
+    if answer.progress is None:
+        st.html(empty(f"No verdict on {answer.name} yet", "The first look shows here as soon as it is taken."))
         return
-    _figures(found, found.progress, choice, context)
+    _figures(answer, answer.progress, choice, context)
 
 
-def _overview(found: RolloutPage) -> Html:
+def _overview(answer: RolloutPage) -> Html:
     """One line: which rollout, of which cohorts, and how many turns of them there are."""
-    parts = [fact("rollout", found.name or "")]
-    if found.candidate is not None and found.control is not None:
-        parts += [fact("candidate", found.candidate), fact("control", found.control)]
-    if found.measured is not None:
+    parts = [fact("rollout", answer.name or "")]
+    if answer.candidate is not None and answer.control is not None:
+        parts += [fact("candidate", answer.candidate), fact("control", answer.control)]
+    if answer.measured is not None:
         parts.append(
-            Html(f"<span><b>{formatting.turns(found.measured.counted.total)}</b> of both within 28 days</span>")
+            Html(f"<span><b>{formatting.turns(answer.measured.counted.total)}</b> of both within 28 days</span>")
         )
     return fact_line(parts)
 
 
-def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice, context: PageContext) -> None:
+def _figures(answer: RolloutPage, progress: RolloutProgress, choice: RolloutChoice, context: PageContext) -> None:
     zone = context.zone
-    if found.measured is None:
-        st.html(_overview(found))
+    if answer.measured is None:
+        st.html(_overview(answer))
     else:
-        frame.head(_overview(found), turns_trust(found.measured))
+        frame.head(_overview(answer), turns_trust(answer.measured))
     newest, cause = progress.newest, progress.cause
     st.html(verdicts.verdict(newest, context.now_unix_ns, zone, cause=cause))
     st.html(stages(progress.stages))
@@ -116,9 +116,9 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
         st.html(history(looks, zone))
     elif looks.funnel.points:
         st.html(hint("The decision and the stage did not change at these looks."))
-    if found.budgets:
-        caption = f"burn rates over the turns of {found.candidate}, at every stage"
-        st.html(objectives.budgets_table(found.budgets, caption))
+    if answer.budgets:
+        caption = f"burn rates over the turns of {answer.candidate}, at every stage"
+        st.html(objectives.budgets_table(answer.budgets, caption))
 
 
 def _bounds(primary: CheckRow | None, looks: Funnel, zone: tzinfo, *, is_narrowed: bool) -> None:
@@ -149,26 +149,26 @@ _STAGES: Final = {
 }
 
 
-def stages(found: Sequence[StageProgress]) -> Html:
+def stages(stage_progress: Sequence[StageProgress]) -> Html:
     """The stages on a line; the one at which the rollout is is marked for screen readers."""
     items: list[str] = []
-    for each in found:
-        shape, word = _STAGES[each.state]
-        current = ' aria-current="step"' if each.state in ("here", "rolled_back") else ""
-        share = escape(formatting.declared_percent(each.share))
+    for stage in stage_progress:
+        shape, word = _STAGES[stage.state]
+        current = ' aria-current="step"' if stage.state in ("here", "rolled_back") else ""
+        share = escape(formatting.declared_percent(stage.share))
         items.append(
-            f'<li class="{each.state}"{current}><span class="dot">{shape}</span><b>{share}</b>'
-            f'<span>{escape(each.name)}</span><span class="hint">{word}</span></li>'
+            f'<li class="{stage.state}"{current}><span class="dot">{shape}</span><b>{share}</b>'
+            f'<span>{escape(stage.name)}</span><span class="hint">{word}</span></li>'
         )
     return Html(f'<div class="vp"><ol class="vp-stages" aria-label="stages of the rollout">{"".join(items)}</ol></div>')
 
 
 def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
     """The turns still needed, and when they will be there at this traffic."""
-    found, needed = progress.newest.verdict, progress.turns_needed
-    cohorts = found.cohorts
+    verdict, needed = progress.newest.verdict, progress.turns_needed
+    cohorts = verdict.cohorts
     both = () if cohorts is None else ((cohorts.candidate, "candidate"), (cohorts.control, "control"))
-    parts = [f"<b>{formatting.turns(each.turns)}</b> of {escape(each.name)} ({role})" for each, role in both]
+    parts = [f"<b>{formatting.turns(cohort.turns)}</b> of {escape(cohort.name)} ({role})" for cohort, role in both]
     if progress.newest.decision == "hold":
         if needed is None:
             parts.append("how many more turns are needed is not known")
@@ -182,11 +182,11 @@ def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
     remarks: list[str] = []
     if (pace := progress.turns_per_hour) is not None:
         remarks.append(f"the candidate gets {formatting.number(pace)} turns an hour")
-    if (ratio := found.sample_ratio) is not None:
+    if (ratio := verdict.sample_ratio) is not None:
         share, planned = formatting.percent(ratio.share), formatting.declared_percent(ratio.expected_share)
         remarks.append(f"sample ratio {share} of calls or users on the candidate, {planned} planned")
     return fact_line(
-        [*(f"<span>{part}</span>" for part in parts), *(f'<span class="hint">{each}</span>' for each in remarks)]
+        [*(f"<span>{part}</span>" for part in parts), *(f'<span class="hint">{remark}</span>' for remark in remarks)]
     )
 
 
@@ -194,13 +194,13 @@ def history(progress: RolloutProgress, zone: tzinfo) -> Html:
     """The verdicts at which the decision or the stage changed, the newest first."""
     rows = [
         (
-            descriptions.day_and_time(each.at_unix_ns, zone),
-            each.stage,
-            chip(verdicts.STATES[each.decision], DECISIONS[each.decision]),
-            f"{each.candidate_turns:,}",
-            TableCell(each.verdict.sentence, css="vp-long"),
+            descriptions.day_and_time(look.at_unix_ns, zone),
+            look.stage,
+            chip(verdicts.STATES[look.decision], DECISIONS[look.decision]),
+            f"{look.candidate_turns:,}",
+            TableCell(look.verdict.sentence, css="vp-long"),
         )
-        for each in progress.changes
+        for look in progress.changes
     ]
     return table(_HISTORY, ("when", "stage", "verdict", "#turns", "why"), rows, captioned=True)
 

@@ -95,8 +95,8 @@ def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
 def newest(entries: Sequence[RunEntry]) -> list[RunEntry]:
     """The newest run that has ended and of which anything is stored; of one that goes on, all conditions would be
     counted again at each refresh."""
-    readable = [each for each in entries if each.state != "damaged"]
-    ended = [each for each in readable if each.state != "under way" and not each.is_empty]
+    readable = [entry for entry in entries if entry.state != "damaged"]
+    ended = [entry for entry in readable if entry.state != "under way" and not entry.is_empty]
     return (ended or readable)[:1]
 
 
@@ -111,17 +111,17 @@ def _trends(trends: RunTrends) -> None:
     )
     st.html(section("p95 from run to run", "; ".join(filter(None, remarks))))
     zone = viewer_zone()
-    began = {each.reference: descriptions.began(each, zone) for trend in trends.shown for each in trend.runs}
+    began = {run.reference: descriptions.began(run, zone) for trend in trends.shown for run in trend.runs}
     charts.draw(charts.trend(trends.shown, began))
 
 
 def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice) -> None:
     """The runs of the list that cannot be read, or are left out although they may be meant or are ticked."""
     st.html(
-        note("runs that cannot be read whole", [f"{each.title}: {each.fault}" for each in listed if each.fault])
+        note("runs that cannot be read whole", [f"{entry.title}: {entry.fault}" for entry in listed if entry.fault])
         or "<div></div>"
     )
-    unknown = sum(each.cohorts is None and each.state != "damaged" for each in listing.entries)
+    unknown = sum(entry.cohorts is None and entry.state != "damaged" for entry in listing.entries)
     if choice.cohort is not None and unknown:
         st.html(hint(f"The cohorts of {formatting.count(unknown, 'run')} are not known: not in the list."))
     if remark := several_runs.left_out(_left_out(_ticked(listing.entries), listed)):
@@ -129,8 +129,8 @@ def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice
 
 
 def _left_out(ticked: Sequence[RunEntry], listed: Sequence[RunEntry]) -> list[RunEntry]:
-    shown = {each.reference for each in listed}
-    return [each for each in ticked if each.reference not in shown]
+    shown = {entry.reference for entry in listed}
+    return [entry for entry in ticked if entry.reference not in shown]
 
 
 def _no_match(listing: RunListing) -> Html:
@@ -144,17 +144,17 @@ def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) 
     """The list with a box to tick at each run; the ticked ones are in the link, also if the filter leaves them out."""
     st.html(section("Runs that match the filter" if choice.query() else "All runs", "the newest first"))
     wanted = _references()
-    ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
-    kept = [each.reference for each in _left_out(_ticked(listing.entries), entries)]
+    ticked = [place for place, entry in enumerate(entries) if entry.reference in wanted]
+    kept = [entry.reference for entry in _left_out(_ticked(listing.entries), entries)]
     # A tick is known by its row: a list with another run in it is another list, ticked as the link says.
     # So is a list whose ticks were taken away at once.
     unticked: int = st.session_state.get(_UNTICKED, 0)
-    key = f"{_KEY}{crc32(repr([unticked, *(each.reference for each in entries)]).encode()):08x}"
+    key = f"{_KEY}{crc32(repr([unticked, *(entry.reference for entry in entries)]).encode()):08x}"
 
     def remember() -> None:
         chosen: Any = st.session_state[key]
-        found = [entries[place].reference for place in chosen["selection"]["rows"]]
-        st.query_params[TICKED] = json.dumps([*kept, *found][:MOST_TICKED])
+        selected = [entries[place].reference for place in chosen["selection"]["rows"]]
+        st.query_params[TICKED] = json.dumps([*kept, *selected][:MOST_TICKED])
 
     milliseconds = st.column_config.NumberColumn(format=formatting.MILLISECONDS_PRINTF, width="small")
     number = st.column_config.NumberColumn(format=formatting.NUMBER_PRINTF)
@@ -189,23 +189,23 @@ def _untick_all() -> None:
 def _references() -> list[str]:
     """The runs that the link names, the baseline first."""
     try:
-        found: Any = json.loads(st.query_params.get(TICKED, "[]"))
+        references: Any = json.loads(st.query_params.get(TICKED, "[]"))
     except ValueError:
         return []
-    return [str(each) for each in found] if isinstance(found, list) else []
+    return [str(reference) for reference in references] if isinstance(references, list) else []
 
 
 def _ticked(entries: Sequence[RunEntry]) -> list[RunEntry]:
     """The runs that the link names and that are there, the oldest first."""
     wanted = _references()
-    found = [each for each in entries if each.reference in wanted and each.state != "damaged"]
-    return sorted(found, key=lambda each: each.began_unix_ns or 0)[:MOST_TICKED]
+    ticked = [entry for entry in entries if entry.reference in wanted and entry.state != "damaged"]
+    return sorted(ticked, key=lambda entry: entry.began_unix_ns or 0)[:MOST_TICKED]
 
 
 def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | None) -> None:
     st.html(section("Compared"))
     left, right, _ = st.columns([2, 1, 2])
-    titles = {each.reference: each.title for each in ticked}
+    titles = {entry.reference: entry.title for entry in ticked}
     wanted = st.query_params.get(BASELINE, "")
     reference = wanted if wanted in titles else ticked[0].reference
     with left:
@@ -214,24 +214,27 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
     margin_ms = int(wanted) if wanted in MARGINS_MS else round(in_milliseconds(DEFAULT_MARGIN_NS))
     with right:
         parameter_select(MARGIN, "margin on the p95", MARGINS_MS, str(margin_ms), "{} ms".format)
-    baseline = next(each for each in ticked if each.reference == reference)
+    baseline = next(entry for entry in ticked if entry.reference == reference)
     margin = RegressionMargin(margin_ms * formatting.NS_PER_MS)
     try:
         with st.spinner(READING):
-            found = source.compared([baseline, *(each for each in ticked if each is not baseline)], margin, objectives)
+            comparisons = source.compared(
+                [baseline, *(entry for entry in ticked if entry is not baseline)], margin, objectives
+            )
     except TelemetryError as error:
         st.html(empty("These runs cannot be compared", escape(error)))
         return
-    for each in found:
-        st.html(several_runs.comparison_head(each))
-    picture = charts.run_differences(found, margin.value)
+    for comparison in comparisons:
+        st.html(several_runs.comparison_head(comparison))
+    picture = charts.run_differences(comparisons, margin.value)
     if picture.rows:
         charts.draw(picture)
-    for each in found:
+    for comparison in comparisons:
         with st.expander(
-            f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
+            f"All figures: {comparison.candidate.label} against {comparison.baseline.label}",
+            expanded=len(comparisons) == 1,
         ):
-            st.html(several_runs.comparison_table(each))
+            st.html(several_runs.comparison_table(comparison))
 
 
 PAGE: Final = DashboardPage(

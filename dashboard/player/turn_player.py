@@ -63,21 +63,21 @@ def turn_data(picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int
 
 def call_data(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, *, key: str) -> Row:
     """Return what the script gets of a call: moments in ms from the beginning of its audio."""
-    this = next((each for each in call if each.turn_index == turn.turn_index), None)
+    this = next((other for other in call if other.turn_index == turn.turn_index), None)
     # The call's clock and the audio's are one; a turn of both says how far apart their zeros are.
     begun = turn.speech_start_perf_ns or turn.started_perf_ns
     zero = begun - (this.start_ns if this is not None else 0)
     kinds = (("caller speaks", "speech_ns", colors().speech), ("reply plays", "reply_ns", colors().playing))
     lines: list[Row] = []
     for name, field, color in kinds:
-        periods = ((f"turn {each.turn_index + 1}, {name}: ", getattr(each, field)) for each in call)
+        periods = ((f"turn {other.turn_index + 1}, {name}: ", getattr(other, field)) for other in call)
         bars = [
             _bar(period, color, title=f"{title}{milliseconds(period[1] - period[0])}")
             for title, period in periods
             if period
         ]
         lines.append({"name": name, "bars": bars, "marks": []})
-    periods = [(in_milliseconds(each.start_ns), in_milliseconds(each.end_ns)) for each in call]
+    periods = [(in_milliseconds(period.start_ns), in_milliseconds(period.end_ns)) for period in call]
     around = (in_milliseconds(this.start_ns), in_milliseconds(this.end_ns)) if this is not None else periods[0]
     return {
         **_shared(excerpt, zero, key, periods),
