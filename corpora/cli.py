@@ -213,12 +213,12 @@ def check(folder: Annotated[Path, typer.Argument(help="a folder with a manifest.
     where no speech is certain), clipping, silence, wrong rates, duplicates, texts that
     cannot match the audio, and missing licenses. Exits with 2 if it finds any.
     """
-    found = 0
+    faults = 0
     with progress_bar("checking") as progress:
         for finding in diagnostics(folder, progress):
-            found += 1
+            faults += 1
             sys.stdout.write(f"{finding}\n")
-    if found:
+    if faults:
         raise typer.Exit(_USAGE)
     sys.stdout.write(f"{folder}: {len(read_manifest(folder).utterances)} utterances, no faults found\n")
 
@@ -234,9 +234,9 @@ def cache(
     if clear:
         sys.stdout.write(f"{root}: {trim(0) / 1e6:.1f} MB removed\n")
         return
-    found = cache_entries()
-    kept = sum(size for _, size, _ in found)
-    entries = f"{len(found)} {'entry' if len(found) == 1 else 'entries'}"
+    cached = cache_entries()
+    kept = sum(size for _, size, _ in cached)
+    entries = f"{len(cached)} {'entry' if len(cached) == 1 else 'entries'}"
     sys.stdout.write(f"{root}: {kept / 1e6:.1f} MB in {entries}, at most {limit / 1e9:g} GB\n")
 
 

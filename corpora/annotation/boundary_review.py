@@ -17,15 +17,15 @@ def review_reasons(utterance: Utterance, edges: Edges) -> tuple[str, ...]:
 
     Bounds that a person set have no confidence and are listed only if their uncertainty is unknown or too large.
     """
-    found = list(uncertain(utterance, edges, SURE_MS))
+    reasons = list(uncertain(utterance, edges, SURE_MS))
     if utterance.reviewed or utterance.bounds_confidence_db is None:
-        return tuple(found)
+        return tuple(reasons)
     edge = _EDGE_S * utterance.sample_rate_hz
     if utterance.speech_start_sample < edge:
-        found.append("speech begins where the clip does: it may be cut off")
+        reasons.append("speech begins where the clip does: it may be cut off")
     if edges == "recorded" and utterance.samples - 1 - utterance.speech_end_sample < edge:
-        found.append("speech ends where the clip does: it may be cut off")
-    return tuple(found)
+        reasons.append("speech ends where the clip does: it may be cut off")
+    return tuple(reasons)
 
 
 def review_advice(utterances: Iterable[Utterance], edges: Edges, folder: Path) -> Iterator[str]:

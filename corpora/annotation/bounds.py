@@ -135,8 +135,8 @@ def _bound(levels: Levels, side: Side, sure_s: float, outermost_s: float) -> tup
 
 
 def _ends_s(levels: Levels, readings: Sequence[Reading], side: Side, outermost_s: float) -> list[float]:
-    found = (outer_edge(levels, reading, side) for reading in readings)
-    return [min(end * HOP_S, outermost_s) for end in found if end is not None]
+    ends = (outer_edge(levels, reading, side) for reading in readings)
+    return [min(end * HOP_S, outermost_s) for end in ends if end is not None]
 
 
 def _speech_above_floor_db(levels: Levels, start: int, end: int, rate_hz: int) -> float:

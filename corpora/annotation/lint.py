@@ -148,13 +148,13 @@ def _bounds_faults(samples: Samples, utterance: Utterance, edges: Edges) -> Iter
     if utterance.bounds_confidence_db is None or utterance.reviewed or not np.any(outside):
         return  # a person has set the bounds, or they are exact because digital silence surrounds them
     try:
-        found = find_speech_bounds(samples, rate_hz)
+        bounds = find_speech_bounds(samples, rate_hz)
     except CorpusError:
         yield "contains no speech above its noise floor; record it again."
         return
     for name, stated_half_width_ms, detected_s in (
-        ("begins", utterance.speech_start_uncertainty_ms, found.start_uncertainty_s),
-        ("ends", utterance.speech_end_uncertainty_ms, found.end_uncertainty_s),
+        ("begins", utterance.speech_start_uncertainty_ms, bounds.start_uncertainty_s),
+        ("ends", utterance.speech_end_uncertainty_ms, bounds.end_uncertainty_s),
     ):
         if is_faded_out and name == "ends":
             continue
@@ -164,8 +164,8 @@ def _bounds_faults(samples: Samples, utterance: Utterance, edges: Edges) -> Iter
                 f"±{stated_half_width_ms:g} ms as its manifest states; annotate it again."
             )
     for name, stated, detected in (
-        ("begins", utterance.speech_start_sample, found.start_sample),
-        ("ends", utterance.speech_end_sample, found.end_sample),
+        ("begins", utterance.speech_start_sample, bounds.start_sample),
+        ("ends", utterance.speech_end_sample, bounds.end_sample),
     ):
         if abs(stated - detected) > BOUNDS_OFF_S * rate_hz:
             yield (

@@ -56,14 +56,14 @@ def outer_edge(levels: Levels, reading: Reading, side: Side) -> int | None:
     """The hop at which the speech ends according to one reading; None if the reading finds no speech."""
     level = levels.speech[reading.corner_hz]
     threshold_db = max(level.loud_db - reading.under_loud_db, level.floor_db + reading.over_floor_db)
-    found = sound_runs(level, threshold_db)
-    body = _last_body(found, level)
+    loud_runs = sound_runs(level, threshold_db)
+    body = _last_body(loud_runs, level)
     if body is None:
         return None
-    end = found[body][1]
+    end = loud_runs[body][1]
     release_db = level.loud_db - reading.release_under_loud_db
     end = _end_after_body(
-        levels, level, found[body:], release_db, side, strong_clicks_count=reading.strong_clicks_count
+        levels, level, loud_runs[body:], release_db, side, strong_clicks_count=reading.strong_clicks_count
     )
     end = refined_end(level, end, threshold_db)
     if reading.friction_under_loud_db is None:
@@ -91,19 +91,29 @@ def sound_runs(level: Level, threshold_db: float) -> list[Run]:
     return _without_leftovers(joined, len(level.wide))
 
 
-def _without_leftovers(found: list[Run], hops: int) -> list[Run]:
+def _without_leftovers(loud_runs: list[Run], hops: int) -> list[Run]:
     """Drop a short run that touches an edge of the file after a pause: it belongs to a neighboring recording."""
     short, pause = hops_in(_LEFTOVER_S), hops_in(_LEFTOVER_PAUSE_S)
-    if len(found) > 1 and found[0][0] == 0 and found[0][1] < short and found[1][0] - found[0][1] >= pause:
-        found = found[1:]
-    if len(found) > 1 and found[-1][1] == hops and hops - found[-1][0] < short and found[-1][0] - found[-2][1] >= pause:
-        found = found[:-1]
-    return found
+    if (
+        len(loud_runs) > 1
+        and loud_runs[0][0] == 0
+        and loud_runs[0][1] < short
+        and loud_runs[1][0] - loud_runs[0][1] >= pause
+    ):
+        loud_runs = loud_runs[1:]
+    if (
+        len(loud_runs) > 1
+        and loud_runs[-1][1] == hops
+        and hops - loud_runs[-1][0] < short
+        and loud_runs[-1][0] - loud_runs[-2][1] >= pause
+    ):
+        loud_runs = loud_runs[:-1]
+    return loud_runs
 
 
-def _last_body(found: list[Run], level: Level) -> int | None:
-    for number in range(len(found) - 1, -1, -1):
-        start, stop = found[number]
+def _last_body(loud_runs: list[Run], level: Level) -> int | None:
+    for number in range(len(loud_runs) - 1, -1, -1):
+        start, stop = loud_runs[number]
         loudest_db = float(np.max(level.wide[start:stop]))
         if stop - start >= hops_in(_BODY_S) and loudest_db >= level.loud_db - _BODY_UNDER_LOUD_DB:
             return number
@@ -111,11 +121,11 @@ def _last_body(found: list[Run], level: Level) -> int | None:
 
 
 def _end_after_body(
-    levels: Levels, level: Level, found: list[Run], release_db: float, side: Side, *, strong_clicks_count: bool
+    levels: Levels, level: Level, loud_runs: list[Run], release_db: float, side: Side, *, strong_clicks_count: bool
 ) -> int:
     """The hop at which the speech ends, including the sound_runs after its body that belong to the word."""
-    end = last = found[0][1]
-    for start, stop in found[1:]:
+    end = last = loud_runs[0][1]
+    for start, stop in loud_runs[1:]:
         gap = start - last
         if gap > hops_in(side.longest_closure_s):
             break

@@ -87,10 +87,10 @@ def _segments(content: BinaryIO, begin: int, size: int) -> list[FileSegment]:
     else:
         find = next((find for magic, find, _ in _CONTAINERS if head.startswith(magic)), None)
         starts = iter((begin,)) if find is None else find(content, begin, size)
-    found = list(islice(starts, _MOST_PARTS + 1)) or [0]
-    if len(found) > _MOST_PARTS:
-        return [FileSegment(found[0], size, loss=f"contains more than {_MOST_PARTS} recordings")]
-    return [FileSegment(first, last) for first, last in zip(found, [*found[1:], size], strict=True)]
+    begins = list(islice(starts, _MOST_PARTS + 1)) or [0]
+    if len(begins) > _MOST_PARTS:
+        return [FileSegment(begins[0], size, loss=f"contains more than {_MOST_PARTS} recordings")]
+    return [FileSegment(first, last) for first, last in zip(begins, [*begins[1:], size], strict=True)]
 
 
 def _checked(content: BinaryIO, segment: FileSegment) -> FileSegment:
@@ -179,8 +179,8 @@ def _wave(content: BinaryIO, begin: int, size: int) -> FileSegment:
     least = bytes_a_second // 10
     end = _next_file(content, data + promised, size, file_end, order, least=least) if is_stated else None
     if end is not None:
-        found = FileSegment(begin, abs(end), {begin: b"RF64"} if name == b"BW64" else {})
-        return found if end > 0 else replace(found, loss="contains more than one chunk of samples")
+        segment = FileSegment(begin, abs(end), {begin: b"RF64"} if name == b"BW64" else {})
+        return segment if end > 0 else replace(segment, loss="contains more than one chunk of samples")
     held = size - data
     if held >= _UNKNOWN_32 or (is_stated and data + promised >= size):
         return FileSegment(begin, size)
@@ -462,7 +462,7 @@ def _marks(mark: re.Pattern[bytes]) -> _Starts:
         while at < size:
             block = _read(content, at, _BLOCK)
             data = kept + block
-            yield from (at - len(kept) + each.start() for each in mark.finditer(data) if each.end() > len(kept))
+            yield from (at - len(kept) + match.start() for match in mark.finditer(data) if match.end() > len(kept))
             kept, at = data[-(_MARK_BYTES - 1) :], at + len(block)
 
     return starts

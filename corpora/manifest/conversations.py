@@ -96,15 +96,15 @@ def read_conversations(folder: Path, utterances: Collection[str]) -> tuple[Scrip
     duplicates = DuplicateFinder()
     known = frozenset(utterances)
     for number, line, row in decode_rows(file, read_bounded(file, _MAX_BYTES), faults):
-        found = _row_faults(row, known)
+        row_faults = _row_faults(row, known)
         if isinstance(name := row.get("id"), str):
-            found += duplicates.find("id", name, number)
+            row_faults += duplicates.find("id", name, number)
         try:
             conversations.append(msgspec.json.decode(line, type=ScriptedConversation))
         except msgspec.ValidationError as error:
             # A row has the last value of a repeated key; the earlier ones must be of the right type, too.
-            found = found or [f"a key is repeated, and an earlier value is wrong ({error}); remove one."]
-        faults += [f"{file}:{number}: {row_label(row)}: {fault}" for fault in found]
+            row_faults = row_faults or [f"a key is repeated, and an earlier value is wrong ({error}); remove one."]
+        faults += [f"{file}:{number}: {row_label(row)}: {fault}" for fault in row_faults]
     if faults:
         raise ManifestError(file, faults)
     return tuple(conversations)
@@ -131,12 +131,12 @@ def _row_faults(row: Row, utterances: Collection[str]) -> list[str]:
 
 
 def _turn_faults(value: object, position: int, utterances: Collection[str]) -> list[str]:
-    found = _TURN_CHECKER.find_faults(value)
+    faults = _TURN_CHECKER.find_faults(value)
     if not isinstance(value, dict):
-        return [f"turns[{position}] {fault.sentence}" for fault in found]
+        return [f"turns[{position}] {fault.sentence}" for fault in faults]
     turn = cast("Row", value)
-    sentences = [fault.sentence for fault in found]
-    faulty = {fault.key for fault in found}
+    sentences = [fault.sentence for fault in faults]
+    faulty = {fault.key for fault in faults}
     if "utterance" not in faulty and turn["utterance"] not in utterances:
         sentences.append(
             f"the utterance {shown(turn['utterance'])} is not in the manifest; add it there or correct the id."

@@ -160,7 +160,7 @@ _UTTERANCE_CHECKER: Final = RowChecker(
         "speech_start_uncertainty_ms": _UNCERTAINTY,
         "speech_end_uncertainty_ms": _UNCERTAINTY,
         # JSON has lists only; the tuple of `Utterance` is made from one.
-        "pii_kinds": Rule(f"a list of any of {_PII_KINDS}", {"strict": False}, each=f"one of {_PII_KINDS}"),
+        "pii_kinds": Rule(f"a list of any of {_PII_KINDS}", {"strict": False}, item_must_be=f"one of {_PII_KINDS}"),
         "processing": _TEXT_OR_NULL,
         "reviewed": Rule("true or false"),
     },
@@ -187,9 +187,9 @@ def read_manifest(folder: Path) -> Manifest:
             header = row
             faults += _header_faults(header, file)
             continue
-        found = _utterance_faults(row, number, duplicates)
-        if found:
-            faults += [f"{file}:{number}: {row_label(row)}: {fault}" for fault in found]
+        row_faults = _utterance_faults(row, number, duplicates)
+        if row_faults:
+            faults += [f"{file}:{number}: {row_label(row)}: {fault}" for fault in row_faults]
         else:
             utterances.append(msgspec.convert(row, Utterance))
             lines.append(number)
@@ -239,15 +239,15 @@ def _row(utterance: Utterance) -> dict[str, object]:
 def _header_faults(header: Row, file: Path) -> list[str]:
     version = header.get("format")
     if type(version) is int and version != FORMAT:  # its lines follow other rules
-        found = f"{file}:1: has format {shown(version)}, but this version reads format {FORMAT}"
-        raise ManifestError(file, [f"{found}; install, import or build the corpus again."])
+        problem = f"{file}:1: has format {shown(version)}, but this version reads format {FORMAT}"
+        raise ManifestError(file, [f"{problem}; install, import or build the corpus again."])
     return [f"{file}:1: header: {fault.sentence}" for fault in _HEADER_CHECKER.find_faults(header)]
 
 
 def _utterance_faults(row: Row, line: int, duplicates: DuplicateFinder) -> list[str]:
-    found = _UTTERANCE_CHECKER.find_faults(row)
-    sentences = [fault.sentence for fault in found]
-    faulty = {fault.key for fault in found}
+    faults = _UTTERANCE_CHECKER.find_faults(row)
+    sentences = [fault.sentence for fault in faults]
+    faulty = {fault.key for fault in faults}
     if faulty.isdisjoint(_BOUNDS):
         start, end, samples = (cast("int", row[key]) for key in _BOUNDS)
         if not start < end < samples:

@@ -33,7 +33,7 @@ class Rule:
 
     must_be: str
     constraints: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    each: str = ""
+    item_must_be: str = ""
 
 
 NAME_RULE: Final = Rule(
@@ -75,11 +75,14 @@ class RowChecker:
 
         parameters = inspect.signature(self.row_class).parameters.values()
         fields: dict[str, Any] = {
-            each.name: (
-                each.annotation,
-                Field(... if each.default is each.empty else each.default, **self.rules[each.name].constraints),
+            parameter.name: (
+                parameter.annotation,
+                Field(
+                    ... if parameter.default is parameter.empty else parameter.default,
+                    **self.rules[parameter.name].constraints,
+                ),
             )
-            for each in parameters
+            for parameter in parameters
         }
         config = ConfigDict(strict=True, extra=self.unknown_keys, allow_inf_nan=False)
         return create_model("Row", __config__=config, **fields)
@@ -105,7 +108,7 @@ class RowChecker:
             return RowFault(key, f"the field {key} is missing; it must be {rule.must_be}.")
         place = "".join(f"[{position}]" for position in details["loc"][1:])
         value = shown(details["input"])
-        return RowFault(key, f"{key}{place} is {value}; it must be {rule.each if place else rule.must_be}.")
+        return RowFault(key, f"{key}{place} is {value}; it must be {rule.item_must_be if place else rule.must_be}.")
 
 
 class DuplicateFinder:

@@ -87,7 +87,7 @@ def cache_entry_name(corpus: Corpus, profile: Profile, rate_hz: int, seed: int, 
     """The name of the cache entry for what is made with a profile, rate and seed, and for frames with a wire."""
     pool = ""
     if profile.noise == "babble":
-        pool = "\n".join(entry_key(each) for each in babble_pool(corpus))
+        pool = "\n".join(entry_key(utterance) for utterance in babble_pool(corpus))
     parts = (renderer_version(), corpus.name, corpus.edges, profile.digest, rate_hz, seed, pool, wire)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
@@ -104,7 +104,7 @@ class CacheEntry:
     """One entry of the cache, as it was when it was opened or last looked at."""
 
     folder: Path
-    _found: dict[str, list[tuple[Archive, Chunk]]] = field(default_factory=dict[str, list[tuple[Archive, Chunk]]])
+    _copies: dict[str, list[tuple[Archive, Chunk]]] = field(default_factory=dict[str, list[tuple[Archive, Chunk]]])
     _known: set[Path] = field(default_factory=set[Path])
 
     def refresh(self) -> None:
@@ -116,21 +116,21 @@ class CacheEntry:
                 continue
             self._known.add(file)
             for key, chunk in archive.chunks.items():
-                self._found.setdefault(key, []).append((archive, chunk))
+                self._copies.setdefault(key, []).append((archive, chunk))
         with contextlib.suppress(OSError):
             os.utime(self.folder)
 
     def get(self, key: str) -> tuple[Archive, Chunk] | None:
         """Return where an entry is; None if it is not in the cache."""
-        found = self._found.get(key)
-        return found[0] if found else None
+        copies = self._copies.get(key)
+        return copies[0] if copies else None
 
     def check(self, keys: Iterable[str], progress: Callable[[], None] = lambda: None) -> None:
         """Read entries and drop what is not as it was written. Brings them into memory, too."""
         for key in keys:
-            found = self._found.get(key, [])
-            while found and not found[0][0].sound(found[0][1]):
-                del found[0]
+            copies = self._copies.get(key, [])
+            while copies and not copies[0][0].sound(copies[0][1]):
+                del copies[0]
             progress()
 
     def writer(self) -> PackWriter:
@@ -162,19 +162,19 @@ def open_cache_entry(name: str, root: Path | None = None) -> CacheEntry:
 
 def cache_entries(root: Path | None = None) -> list[tuple[Path, int, float]]:
     """Every entry with its size in bytes and when it was last used (s since the epoch), the least recent first."""
-    found: list[tuple[Path, int, float]] = []
+    entries: list[tuple[Path, int, float]] = []
     for folder in (root or cache_root()).glob("??/*"):
         with contextlib.suppress(OSError):
             sizes = [file.stat().st_size for file in folder.iterdir()]
-            found.append((folder, sum(sizes), folder.stat().st_mtime))
-    return sorted(found, key=lambda each: each[2])
+            entries.append((folder, sum(sizes), folder.stat().st_mtime))
+    return sorted(entries, key=lambda entry: entry[2])
 
 
 def trim(limit: int, root: Path | None = None, keep: Iterable[Path] = ()) -> int:
     """Remove the entries not used for longest until the rest fits; returns the bytes freed. `keep` stays."""
-    found = cache_entries(root)
-    total, freed, kept = sum(size for _, size, _ in found), 0, set(keep)
-    for folder, size, _ in found:
+    entries = cache_entries(root)
+    total, freed, kept = sum(size for _, size, _ in entries), 0, set(keep)
+    for folder, size, _ in entries:
         if total - freed <= limit:
             break
         if folder not in kept:

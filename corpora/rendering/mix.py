@@ -46,7 +46,7 @@ def mix_from_text(text: str) -> Mix:
         kind, value_name = (kind, value_name) if dot else ("length", name)
         if not equals or not value_name or kind not in KINDS:
             faults.append(
-                f"{word!r} is not part of a mix; write {', '.join(f'{each}=WEIGHT' for each in _LENGTHS)}, "
+                f"{word!r} is not part of a mix; write {', '.join(f'{length}=WEIGHT' for length in _LENGTHS)}, "
                 "domain.NAME=WEIGHT or speaker.NAME=WEIGHT."
             )
         elif kind == "length" and value_name not in _LENGTHS:
@@ -59,7 +59,7 @@ def mix_from_text(text: str) -> Mix:
             faults.append(f"{name}: {value!r} is not a weight; give a number, 0 or more.")
         else:
             weights.setdefault(kind, {})[value_name] = weight
-    all_zero = [kind for kind, each in weights.items() if not any(each.values())]
+    all_zero = [kind for kind, shares in weights.items() if not any(shares.values())]
     faults += [f"All weights of {kind} are 0; give one above 0." for kind in all_zero]
     if faults:
         raise CorpusError("\n".join(faults))
@@ -73,7 +73,7 @@ def deal(utterances: Sequence[Utterance], mix: Mix, count: int, seed: int) -> tu
     weight has no utterance, or if no selection has the shares of all kinds at once.
     """
     cells: dict[Cell, list[Utterance]] = {}
-    for utterance in sorted(utterances, key=lambda each: derive_seed(seed, "mix", each.id)):
+    for utterance in sorted(utterances, key=lambda utterance: derive_seed(seed, "mix", utterance.id)):
         cells.setdefault(mix.cell(utterance), []).append(utterance)
     _check(mix, cells)
     quotas = {kind: largest_remainder(weights, count) for kind, weights in mix.weights.items()}
@@ -107,7 +107,7 @@ def _check(mix: Mix, cells: Mapping[Cell, Sequence[Utterance]]) -> None:
         available = {cell[KINDS.index(kind)] for cell in cells}
         for value, weight in weights.items():
             if weight > 0.0 and value not in available:
-                known = ", ".join(sorted(str(each) for each in available)[:20])
+                known = ", ".join(sorted(str(value) for value in available)[:20])
                 faults.append(f"The mix contains {kind} {value}, but no utterance has it; use any of {known}.")
     if faults:
         raise CorpusError("\n".join(faults))
@@ -160,16 +160,16 @@ def _cell_counts(
             low.append(np.array([float(number)]))
             high.append(np.array([float(number)]))
     tie = [_TIE_BREAKING * (derive_seed(seed, "tie", cell) % 997) / 997 for cell in names]
-    limits: Any = optimize.LinearConstraint(np.vstack(rows), *(np.concatenate(each) for each in (low, high)))  # pyright: ignore[reportArgumentType] - arrays are accepted
-    found = optimize.milp(
+    limits: Any = optimize.LinearConstraint(np.vstack(rows), *(np.concatenate(arrays) for arrays in (low, high)))  # pyright: ignore[reportArgumentType] - arrays are accepted
+    solution = optimize.milp(
         np.array(tie + [1.0] * size),
         integrality=np.array([1] * size + [0] * size),
         bounds=optimize.Bounds(0, np.inf),
         constraints=limits,
     )
-    if found.x is None:
+    if solution.x is None:
         raise CorpusError(
             f"The mix is impossible: no {count} utterances of the corpus have these shares of "
             f"{' and '.join(quotas)} at once; weight fewer kinds, or add utterances."
         )
-    return {cell: round(found.x[number]) for number, cell in enumerate(names)}
+    return {cell: round(solution.x[number]) for number, cell in enumerate(names)}

@@ -312,7 +312,9 @@ def babble_pool(corpus: Corpus) -> tuple[Utterance, ...]:
     """The utterances that babble is made from: all of a small corpus, otherwise a subset determined by their ids."""
     if len(corpus.utterances) <= _POOL:
         return corpus.utterances
-    return tuple(sorted(corpus.utterances, key=lambda each: derive_seed("babble", corpus.name, each.id))[:_POOL])
+    return tuple(
+        sorted(corpus.utterances, key=lambda utterance: derive_seed("babble", corpus.name, utterance.id))[:_POOL]
+    )
 
 
 def _response(corpus: Corpus, profile: Profile, seed: int, random_stream: str) -> Path | None:

@@ -45,10 +45,10 @@ class Renderings:
 
     def get(self, utterance: Utterance, variant: int = 0) -> Rendered | None:
         """A rendering that is on disk, its samples mapped; None if it is not there."""
-        found = self.cache_entry.get(entry_key(utterance, variant))
-        if found is None:
+        stored = self.cache_entry.get(entry_key(utterance, variant))
+        if stored is None:
             return None
-        archive, chunk = found
+        archive, chunk = stored
         about = msgspec.json.decode(chunk.about, type=_About)
         pcm = np.frombuffer(archive.data, _PCM, chunk.length // _PCM.itemsize, chunk.offset).astype(
             np.int16, copy=False
@@ -72,9 +72,9 @@ class Renderings:
         """
         key = entry_key(utterance, variant)
         self.cache_entry.check((key,))
-        found = self.get(utterance, variant)
-        if found is not None:
-            return found
+        stored = self.get(utterance, variant)
+        if stored is not None:
+            return stored
         rendered = render(self.corpus, utterance, self.profile, self.rate_hz, self.seed, variant=variant)
         about = _About(
             rendered.speech_start_sample, rendered.speech_end_sample, rendered.end_is_exact, rendered.obtained

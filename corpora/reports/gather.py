@@ -45,7 +45,7 @@ class Shown:
         if self.corpus.edges == "exact":
             return f"exact edges: speech ends where its fade of {FADE_S * 1000:g} ms begins"
         stated = [utterance.speech_end_uncertainty_ms for utterance in self.corpus.utterances]
-        known_ms = [each for each in stated if each is not None]
+        known_ms = [value for value in stated if value is not None]
         if not known_ms:
             return "recorded edges: the uncertainty of its speech ends is unknown"
         sentence = (

@@ -91,7 +91,7 @@ class Review:
             )
             if not np.any(read_clip(self.folder, utterance)[start : end + 1]):
                 raise CorpusError(f"{name}: samples {start} to {end} contain only silence; move the bounds.")
-            rows = [reviewed if each.id == name else each for each in manifest.utterances]
+            rows = [reviewed if utterance.id == name else utterance for utterance in manifest.utterances]
             try:
                 write_manifest(self.folder, manifest.name, manifest.kind, rows, edges=manifest.edges)
             except OSError as error:
@@ -112,10 +112,10 @@ def _widest_ms(row: Listed, edges: Edges) -> float:
 
 
 def _find(manifest: Manifest, name: str) -> Utterance:
-    found = next((utterance for utterance in manifest.utterances if utterance.id == name), None)
-    if found is None:
+    utterance = next((utterance for utterance in manifest.utterances if utterance.id == name), None)
+    if utterance is None:
         raise CorpusError(f"{manifest.name} has no utterance {name[:100]!r}; reload the page.")
-    return found
+    return utterance
 
 
 def _listed(utterance: Utterance, edges: Edges) -> Listed:

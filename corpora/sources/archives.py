@@ -80,7 +80,7 @@ def read_members(package: Path, wanted: Callable[[str], bool]) -> dict[str, byte
         content = package.read_bytes()
     except OSError as error:
         raise CorpusError(f"{package}: the package cannot be read ({error.strerror}); check its path.") from error
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         packed = _data_tar(package, content) if content.startswith(_AR_MAGIC) else content
         with ExitStack() as stack:
@@ -90,14 +90,14 @@ def read_members(package: Path, wanted: Callable[[str], bool]) -> dict[str, byte
                     raise CorpusError(f"{package}: contains more than {_MAX_MEMBERS} files and was not used.")
                 name = stored_name.removeprefix("./")
                 if stream is not None and wanted(name):
-                    found[name] = stream.read(_MAX_MEMBER_BYTES + 1)
-                    if len(found[name]) > _MAX_MEMBER_BYTES:
+                    contents[name] = stream.read(_MAX_MEMBER_BYTES + 1)
+                    if len(contents[name]) > _MAX_MEMBER_BYTES:
                         raise CorpusError(
                             f"{package}: {name} is larger than {_MAX_MEMBER_BYTES >> 20} MB; the package was not used."
                         )
     except (*_DAMAGE, OSError) as error:
         raise CorpusError(f"{package}: is not a valid .deb or .tar.gz ({error}); download it again.") from error
-    return found
+    return contents
 
 
 def unpack(archive: Path, into: Path) -> None:

@@ -119,13 +119,13 @@ def _download(recipe: Recipe, scratch: Path) -> list[Path]:
         if _apt([*own, "download", *recipe.packages], scratch) is None:
             reason = None
     files = {package: sorted(scratch.glob(f"{package}_*.deb")) for package in recipe.packages}
-    missing = [package for package, found in files.items() if len(found) != 1]
+    missing = [package for package, matches in files.items() if len(matches) != 1]
     if missing:
         raise CorpusError(
             f"{recipe.name}: {_named(missing)} could not be downloaded ({reason or 'apt-get wrote no file'}); "
             f"go online, or {elsewhere}"
         )
-    return [found[0] for found in files.values()]
+    return [matches[0] for matches in files.values()]
 
 
 def _named(packages: Sequence[str]) -> str:

@@ -40,12 +40,12 @@ def sound_files(name: str) -> tuple[Path, ...]:
         return (path,)
     if not path.is_dir():
         raise CorpusError(f"{path}: is neither a sound file nor a folder of them; check the path after {FILE_PREFIX}.")
-    found = sorted(each for each in path.iterdir() if each.suffix.lower() in _SUFFIXES and each.is_file())
-    if not found:
+    files = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in _SUFFIXES and entry.is_file())
+    if not files:
         raise CorpusError(f"{path}: contains no sound files; put WAV, FLAC, OGG or MP3 files into it.")
-    if len(found) > MAX_FILES:
-        raise CorpusError(f"{path}: contains {len(found)} sound files; use at most {MAX_FILES}.")
-    return tuple(found)
+    if len(files) > MAX_FILES:
+        raise CorpusError(f"{path}: contains {len(files)} sound files; use at most {MAX_FILES}.")
+    return tuple(files)
 
 
 def fingerprint(name: str) -> str:

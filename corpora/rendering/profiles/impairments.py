@@ -18,25 +18,25 @@ class PacketLoss:
 
     def faults(self) -> list[str]:
         """Return what is wrong with the values, one sentence each."""
-        found: list[str] = []
+        faults: list[str] = []
         if not 0.0 < self.ratio < 1.0:
-            found.append(f"The loss must be above 0 % and below 100 % of the packets, got {self.ratio:g}.")
+            faults.append(f"The loss must be above 0 % and below 100 % of the packets, got {self.ratio:g}.")
         if self.burst_packets is not None and not 1.0 <= self.burst_packets <= 100.0:
-            found.append(f"The length of a burst must be 1 to 100 packets, got {self.burst_packets:g}.")
+            faults.append(f"The length of a burst must be 1 to 100 packets, got {self.burst_packets:g}.")
         if not 0.0 < self.bad_loss <= 1.0:
-            found.append(f"The loss inside bursts must be above 0 % and at most 100 %, got {self.bad_loss:g}.")
+            faults.append(f"The loss inside bursts must be above 0 % and at most 100 %, got {self.bad_loss:g}.")
         if self.burst_packets is None and self.bad_loss != 1.0:
-            found.append("A loss inside bursts requires the length of the bursts; write all three, as in 5%/3/80%.")
-        if not found and self.ratio >= self.bad_loss:
-            found.append(
+            faults.append("A loss inside bursts requires the length of the bursts; write all three, as in 5%/3/80%.")
+        if not faults and self.ratio >= self.bad_loss:
+            faults.append(
                 "The loss must be below the loss inside bursts; otherwise the line is never in the good state."
             )
-        if not found and self.enter > 1.0:
-            found.append(
+        if not faults and self.enter > 1.0:
+            faults.append(
                 f"A loss of {self.ratio:.3g} in bursts of {self.mean_burst_packets:g} packets is impossible; "
                 "use longer bursts."
             )
-        return found
+        return faults
 
     @property
     def mean_burst_packets(self) -> float:

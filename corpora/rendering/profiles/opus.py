@@ -30,9 +30,9 @@ def _library() -> ctypes.CDLL | None:
     spec = importlib.util.find_spec("av")
     home = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     places = [] if home is None else [home.parent / "av.libs", home / ".dylibs"]
-    found = [str(file) for place in places for file in sorted(place.glob("*opus*"))]
-    system = ctypes.util.find_library("opus") if not found else None
-    for name in [*found, *([system] if system else [])]:
+    bundled = [str(file) for place in places for file in sorted(place.glob("*opus*"))]
+    system = ctypes.util.find_library("opus") if not bundled else None
+    for name in [*bundled, *([system] if system else [])]:
         try:
             library = ctypes.CDLL(name)
             _declare(library)

@@ -45,22 +45,22 @@ def profiles_from_text(text: str) -> tuple[tuple[Profile, float], ...]:
     Without shares, all are equal. Raises CorpusError with one line per fault.
     """
     faults: list[str] = []
-    found: list[tuple[Profile, float]] = []
+    profiles: list[tuple[Profile, float]] = []
     texts = [part for part in text.split(";") if part.strip()] or [""]
     for number, part in enumerate(texts, 1):
         try:
             table: dict[str, object] = dict(split(part))
             share = _read_positive(table.pop("share", 1.0))
-            found.append((profile_from_table(table), share))
+            profiles.append((profile_from_table(table), share))
         except (CorpusError, ValueFault) as error:
             prefix = f"profile {number}: " if len(texts) > 1 else ""
             faults += [f"{prefix}{line}" for line in str(error).splitlines()]
-    labels = [profile.label for profile, _ in found]
+    labels = [profile.label for profile, _ in profiles]
     faults += [f"The profile {label} is given twice; give it once." for label in set(labels) if labels.count(label) > 1]
     if faults:
         raise CorpusError("\n".join(faults))
-    total = sum(share for _, share in found)
-    return tuple((profile, share / total) for profile, share in found)
+    total = sum(share for _, share in profiles)
+    return tuple((profile, share / total) for profile, share in profiles)
 
 
 def text_of(profile: Profile) -> str:

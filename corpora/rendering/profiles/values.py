@@ -37,7 +37,7 @@ def read_room(value: object) -> str:
 def read_channel(value: object) -> tuple[str, ...]:
     """Read codecs joined with `+`, or a sequence of them; `clean` is no codec."""
     given = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
-    words = [word for each in given for word in read_text(each).split("+")]
+    words = [word for text in given for word in read_text(text).split("+")]
     return tuple(word for word in (word.strip() for word in words) if word != "clean")
 
 

@@ -319,7 +319,7 @@ def _record(outcome: Outcome, settings: Settings) -> dict[str, object]:
         "speech_s": round(sum(utterance.speech_s for utterance in outcome.imported), 3),
         "without_text": [utterance.id for utterance in outcome.imported if utterance.text is None],
         "clipped": _clipped(outcome.imported),
-        "doubtful": {name: found for name, found in reasons.items() if found},
+        "doubtful": {name: sentences for name, sentences in reasons.items() if sentences},
         "faults": outcome.faults,
         "skipped": outcome.skipped,
     }

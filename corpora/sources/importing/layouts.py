@@ -55,15 +55,15 @@ class Layout:
 
     def items(self, tree: SourceTree, settings: Settings) -> Iterator[Item | Fault | Skipped]:
         """Yield the items of a source, and a sentence for each line that cannot be one."""
-        for found in self.find(tree, settings):
-            if not isinstance(found, Line):
-                yield found
+        for entry in self.find(tree, settings):
+            if not isinstance(entry, Line):
+                yield entry
                 continue
             try:
-                yield make_item(tree, found)
+                yield make_item(tree, entry)
             except CorpusError as error:
-                conversation = string(found.row or {}, "conversation")
-                yield Fault(f"{found.where}: {error}", conversation)
+                conversation = string(entry.row or {}, "conversation")
+                yield Fault(f"{entry.where}: {error}", conversation)
 
 
 def make_item(tree: SourceTree, line: Line) -> Item:
@@ -96,12 +96,12 @@ def layout_of(tree: SourceTree, name: str | None, is_calls: bool = False) -> Lay
     """The layout with a known name, or the first that fits the source. Raises CorpusError if none fits."""
     if name is not None or is_calls:
         return LAYOUTS[name or "stereo-calls"]
-    found = next((layout for layout in LAYOUTS.values() if layout.fits(tree)), None)
-    if found is None:
+    layout = next((layout for layout in LAYOUTS.values() if layout.fits(tree)), None)
+    if layout is None:
         raise CorpusError(
             f"{tree.file or tree.root}: has no recognized layout; choose one with --format ({', '.join(LAYOUTS)})."
         )
-    return found
+    return layout
 
 
 def _lists(tree: SourceTree, *suffixes: str) -> list[Path]:
@@ -446,10 +446,10 @@ def _tables(tree: SourceTree) -> list[Path]:
 def _table(tree: SourceTree, settings: Settings) -> Found:
     tables = _tables(tree)
     if len(tables) != 1:
-        found = ", ".join(file.name for file in tables) or "none"
+        names = ", ".join(file.name for file in tables) or "none"
         raise CorpusError(
             f"{tree.file or tree.root}: expected one table with a column {' or '.join(FILE_NAMES[:4])}, "
-            f"found: {found}; give the path of the table."
+            f"found: {names}; give the path of the table."
         )
     yield from (Line(where, row) for where, row in _rows(tree, tables[0]))
 

@@ -125,20 +125,20 @@ def _collect(
     items: list[Item] = []
     faults: list[Fault] = []
     skipped: list[str] = []
-    for count, found in enumerate(layout.items(tree, settings), start=1):
+    for count, entry in enumerate(layout.items(tree, settings), start=1):
         if count > MAX_FILES:
             raise CorpusError(f"{settings.label}: lists more than {MAX_FILES} utterances; import a part of it.")
         progress(0, count)
-        if isinstance(found, Item):
-            if fault := _cannot_be_kept(found):
-                conversation = None if found.place is None else found.place.conversation
+        if isinstance(entry, Item):
+            if fault := _cannot_be_kept(entry):
+                conversation = None if entry.place is None else entry.place.conversation
                 faults.append(Fault(printable(fault), conversation))
             else:
-                items.append(found)
-        elif isinstance(found, Fault):
-            faults.append(replace(found, text=printable(found.text)))
+                items.append(entry)
+        elif isinstance(entry, Fault):
+            faults.append(replace(entry, text=printable(entry.text)))
         else:
-            skipped.append(printable(found.text))
+            skipped.append(printable(entry.text))
     return items, faults, skipped + [printable(sentence) for sentence in _unused(tree)]
 
 
@@ -237,10 +237,10 @@ def _add_conversations(
             turn = ConversationTurn(name or "", place.think_s, place.intent, place.barge_in_after_s)
             turns.setdefault(place.conversation, []).append(turn if name else None)
     ids = {utterance.id for utterance in corpus.utterances}
-    found = {conversation.id: conversation for conversation in corpus.conversations}
-    taken = {name.casefold() for name in found}
+    by_id = {conversation.id: conversation for conversation in corpus.conversations}
+    taken = {name.casefold() for name in by_id}
     # A conversation that begins with the same utterance as an existing one is that one, imported again.
-    existing = {conversation.turns[0].utterance: name for name, conversation in found.items()}
+    existing = {conversation.turns[0].utterance: name for name, conversation in by_id.items()}
     for name, found_turns in turns.items():
         whole = tuple(turn for turn in found_turns if turn is not None)
         if len(whole) < len(found_turns) or name in incomplete:
@@ -253,19 +253,19 @@ def _add_conversations(
         conversation_faults = find_conversation_faults(conversation, ids)
         faults += [f"The conversation {name!r}: {fault}" for fault in conversation_faults]
         if not conversation_faults:
-            found[conversation.id] = conversation
-    corpus.conversations = list(found.values())
+            by_id[conversation.id] = conversation
+    corpus.conversations = list(by_id.values())
 
 
 def _free_id(name: str, taken: set[str]) -> str:
     """Derive an id from a name that differs from all in `taken`, and add it to them."""
     plain = _NOT_IN_ID.sub("-", name).lstrip("-._")[-_LONGEST_ID:].lstrip("-._") or "clip"
-    found, count = plain, 1
-    while found.casefold() in taken:
+    candidate, count = plain, 1
+    while candidate.casefold() in taken:
         count += 1
-        found = f"{plain}-{count}"
-    taken.add(found.casefold())
-    return found
+        candidate = f"{plain}-{count}"
+    taken.add(candidate.casefold())
+    return candidate
 
 
 @contextmanager

@@ -181,10 +181,10 @@ def _seconds(steps: int) -> float:
 def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[tuple[float, str]]:
     """The middle in seconds and the text of each line of the caller in the transcript next to a recording."""
     files = (file_with_suffix(audio, suffix) for suffix in (".json", ".tsv", ".csv"))
-    found = next((file for file in files if file.is_symlink() or file.is_file()), None)
-    if found is None:
+    path = next((file for file in files if file.is_symlink() or file.is_file()), None)
+    if path is None:
         return []
-    shown = tree.shown(found)
+    shown = tree.shown(path)
     file, lines = tree.find(shown), list[tuple[float, str]]()
     for line, row in _segments(file, shown) if has_suffix(file, ".json") else read_table(file, shown):
         try:

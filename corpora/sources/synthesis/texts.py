@@ -47,12 +47,12 @@ def read_texts(file: Path, *, domain: str, language: str, columns: Sequence[str]
     line_by_id: dict[str, int] = {}
     for line, row in _rows(file):
         text = (row.get("text") or "").strip()
-        found = _faults(row, text, columns)
+        row_faults = _faults(row, text, columns)
         name = (row.get("id") or "").strip() or name_for(text)
         earlier = line_by_id.setdefault(name.casefold(), line)
         if earlier != line:
-            found.append(f"the id {name!r} is already used in line {earlier}; ids must be unique")
-        faults += [f"{file}:{line}: {fault}." for fault in found]
+            row_faults.append(f"the id {name!r} is already used in line {earlier}; ids must be unique")
+        faults += [f"{file}:{line}: {fault}." for fault in row_faults]
         texts.append(
             Text(
                 name,
@@ -92,19 +92,19 @@ def _pii_kinds(row: dict[str, str | None]) -> tuple[str, ...]:
 
 def _faults(row: dict[str, str | None], text: str, columns: Sequence[str]) -> list[str]:
     unknown = sorted(set(row) - set(columns))
-    found = [f"the column {name!r} is unknown; use any of {', '.join(columns)}" for name in unknown]
+    faults = [f"the column {name!r} is unknown; use any of {', '.join(columns)}" for name in unknown]
     if not _STRETCHES[0] <= _stretch(row) <= _STRETCHES[1]:
-        found.append(f"stretch must be a number from {_STRETCHES[0]:g} to {_STRETCHES[1]:g}")
+        faults.append(f"stretch must be a number from {_STRETCHES[0]:g} to {_STRETCHES[1]:g}")
     if not set(_pii_kinds(row)) <= set(get_args(PiiKind)):
-        found.append(f"pii_kinds may be any of {', '.join(get_args(PiiKind))}, joined by semicolons")
+        faults.append(f"pii_kinds may be any of {', '.join(get_args(PiiKind))}, joined by semicolons")
     if not text:
-        found.append("has no text; add one")
+        faults.append("has no text; add one")
     if len(text) > MAX_CHARACTERS or _CONTROL.search(text):
-        found.append(f"its text must be one line of at most {MAX_CHARACTERS} characters")
+        faults.append(f"its text must be one line of at most {MAX_CHARACTERS} characters")
     name = (row.get("id") or "").strip()
     if name and not _NAME.fullmatch(name):
-        found.append(f"the id {name!r} must be 1 to 100 letters, digits, dots, dashes or underscores")
-    return found
+        faults.append(f"the id {name!r} must be 1 to 100 letters, digits, dots, dashes or underscores")
+    return faults
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
