@@ -29,7 +29,7 @@ def groups(path: Path, class_name: str) -> list[Group]:
     """Return the fields of a class, grouped by its empty lines and comment lines."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
-    found: list[Group] = []
+    grouped: list[Group] = []
     previous = None
     for name, first, last in _definitions(source, class_name):
         above: list[str] = []
@@ -37,12 +37,12 @@ def groups(path: Path, class_name: str) -> list[Group]:
         while line > 0 and lines[line - 1].strip().startswith("#"):
             above.insert(0, lines[line - 1].strip().removeprefix("#").strip())
             line -= 1
-        if found and not above and previous == first - 1:
-            found[-1] = Group(found[-1].comment, (*found[-1].names, name))
+        if grouped and not above and previous == first - 1:
+            grouped[-1] = Group(grouped[-1].comment, (*grouped[-1].names, name))
         else:
-            found.append(Group(" ".join(above), (name,)))
+            grouped.append(Group(" ".join(above), (name,)))
         previous = last
-    return found
+    return grouped
 
 
 def _comments(source: str) -> dict[int, str]:

@@ -40,8 +40,8 @@ def _framework(framework: Framework) -> list[str]:
     recorded = ", ".join(map(code, framework.recorded))
     spans = [(code(name), cell(role.replace("_", " "))) for name, role in framework.spans.items()]
     reads = [
-        (", ".join(map(code, each.attributes)), each.span.replace("_", " "), each.unit or "–", COLUMNS[each.column])
-        for each in framework.reads
+        (", ".join(map(code, read.attributes)), read.span.replace("_", " "), read.unit or "–", COLUMNS[read.column])
+        for read in framework.reads
     ]
     moments = [(code(name), ", ".join(map(code, places))) for name, places in framework.moments.items()]
     withheld = [(code(name), cell(reason)) for name, reason in framework.withheld.items()]
@@ -55,5 +55,5 @@ def _framework(framework: Framework) -> list[str]:
         table(("Timestamp", "Moments"), moments) if moments else "",
         "These cannot be shown:" if withheld else "",
         table(("Metric", "Why"), withheld) if withheld else "",
-        "\n".join(f"- {each}" for each in framework.limits),
+        "\n".join(f"- {limit}" for limit in framework.limits),
     ]

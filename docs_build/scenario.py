@@ -45,23 +45,23 @@ def scenario_schema() -> str:
 
 
 def _keys_of(model: type[CheckedTable], place: str) -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
+    meanings: dict[str, tuple[str, str]] = {}
     for key, field in model.known_keys().items():
         name = f"{place}{key}"
         below, is_array = _table_in(field.annotation)
-        found[name] = (field.title or "", _meaning(key, field, below))
+        meanings[name] = (field.title or "", _meaning(key, field, below))
         if below is not None:
-            found |= _keys_of(below, f"{name}[]." if is_array else f"{name}.")
-    return found
+            meanings |= _keys_of(below, f"{name}[]." if is_array else f"{name}.")
+    return meanings
 
 
 def _meaning(key: str, field: FieldInfo, below: type[CheckedTable] | None) -> str:
     """Return the help of a key's flag, its own meaning, or that of the profile or table that it is part of."""
-    for each in field.metadata:
-        if isinstance(each, Option):
-            return each.help
-        if isinstance(each, Meaning):
-            return each.text
+    for item in field.metadata:
+        if isinstance(item, Option):
+            return item.help
+        if isinstance(item, Meaning):
+            return item.text
     if key in PROFILE_KEYS:
         return PROFILE_KEYS[key]
     first = ((below and below.__doc__) or "").partition("\n")[0].removesuffix(".")
@@ -70,9 +70,9 @@ def _meaning(key: str, field: FieldInfo, below: type[CheckedTable] | None) -> st
 
 def _table_in(annotation: Any) -> tuple[type[CheckedTable] | None, bool]:
     """Return the model of the table, or tables, in a key, and whether it is an array of them."""
-    for each in (annotation, *get_args(annotation)):
-        if isinstance(each, type) and issubclass(each, CheckedTable):
-            return each, get_origin(annotation) is list
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, CheckedTable):
+            return part, get_origin(annotation) is list
     return None, False
 
 

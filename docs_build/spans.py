@@ -38,7 +38,9 @@ def own_service() -> str:
     listed = service_span_table()
     kinds = {field.name: cell(_kind(field.type)) for field in msgspec.structs.fields(Turn)}
     events = [(code(event.name), cell(event.meaning)) for event in listed.event]
-    attributes = [(code(each.name), kinds[each.field], cell(each.meaning)) for each in listed.attribute]
+    attributes = [
+        (code(attribute.name), kinds[attribute.field], cell(attribute.meaning)) for attribute in listed.attribute
+    ]
     return sections(
         [
             table(("Span", "Is"), [(code(span.name), cell(span.meaning)) for span in listed.span]),

@@ -39,12 +39,12 @@ def _below(schema: Schema, part: Schema, before: str) -> Iterator[tuple[str, str
 def _resolved(schema: Schema, part: Schema) -> Schema:
     """Resolve references and nullable alternatives in a part of a schema."""
     while "$ref" in part:
-        found = schema
+        target = schema
         for step in part["$ref"].removeprefix("#/").split("/"):
-            found = found[step]
-        part = {**found, **{key: value for key, value in part.items() if key != "$ref"}}
+            target = target[step]
+        part = {**target, **{key: value for key, value in part.items() if key != "$ref"}}
     for word in ("anyOf", "oneOf"):
-        kinds = [each for each in part.get(word, ()) if each.get("type") != "null"]
+        kinds = [kind for kind in part.get(word, ()) if kind.get("type") != "null"]
         if len(kinds) == 1:
             rest = {key: value for key, value in part.items() if key != word}
             return {**_resolved(schema, kinds[0]), **rest, "nullable": True}
@@ -55,7 +55,7 @@ def _kind(part: Schema) -> str:
     if "const" in part:
         return f"always {json.dumps(part['const'])}"
     if "enum" in part:
-        return "one of " + ", ".join(json.dumps(each) for each in part["enum"])
+        return "one of " + ", ".join(json.dumps(value) for value in part["enum"])
     kind = part.get("type", "any")
     words = " or ".join(kind) if isinstance(kind, list) else str(kind)
     return f"{words} or null" if part.get("nullable") else words

@@ -38,7 +38,7 @@ UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
 
 def exit_codes() -> str:
     """Return the table of exit codes."""
-    rows = [(code(str(int(each))), code(each.name), cell(MEANINGS[each])) for each in ExitCode]
+    rows = [(code(str(int(exit_code))), code(exit_code.name), cell(MEANINGS[exit_code])) for exit_code in ExitCode]
     return table(("Exit code", "Name", "Meaning"), rows)
 
 
@@ -60,7 +60,7 @@ def metrics() -> str:
 
 def _metric(metric: MetricDefinition) -> tuple[str, ...]:
     bound = "at least" if metric.higher_is_better else "at most"
-    is_bounded = any(each.name == metric.name for each in BOUNDED)
+    is_bounded = any(bounded.name == metric.name for bounded in BOUNDED)
     bounds = ", ".join(code(metric.bound_column(side)) for side in SIDES) if is_bounded else ""
     name, definition, column = code(metric.name), cell(metric.definition), code(metric.column)
     return name, metric.label, UNITS[metric.unit], definition, bound, column, bounds
@@ -89,10 +89,10 @@ def percentiles() -> str:
 def validity_limits() -> str:
     """Return the table of the limits of validity; durations are in milliseconds."""
     rows: list[tuple[str, str]] = []
-    for each in fields(ValidityLimits):
-        value: Any = each.default
-        limit = declared_milliseconds(value) if each.name.endswith("_ns") else declared_figure(value, "count")
-        rows.append((cell(each.name.removesuffix("_ns").replace("_", " ")), limit))
+    for field in fields(ValidityLimits):
+        value: Any = field.default
+        limit = declared_milliseconds(value) if field.name.endswith("_ns") else declared_figure(value, "count")
+        rows.append((cell(field.name.removesuffix("_ns").replace("_", " ")), limit))
     return table(("Evidence", "Limit"), rows)
 
 
@@ -113,13 +113,13 @@ def protocols() -> str:
     """Return the table of the protocols of this package."""
     rows = [
         (
-            code(each.name),
-            cell(each.summary),
-            ", ".join(code(f"{scheme}://") for scheme in SCHEMES[each.transport]),
-            cell(each.shown),
-            cell(each.proof),
+            code(protocol.name),
+            cell(protocol.summary),
+            ", ".join(code(f"{scheme}://") for scheme in SCHEMES[protocol.transport]),
+            cell(protocol.shown),
+            cell(protocol.proof),
         )
-        for each in _protocols()
+        for protocol in _protocols()
     ]
     return table(("Protocol", "Meaning", "Address", "Shows", "Proved against"), rows)
 
@@ -132,7 +132,7 @@ def stages() -> str:
 
 def address_patterns() -> str:
     """Return the table of the patterns by which an address is assigned to a protocol."""
-    rows = [(code(hint), code(each.name)) for each in _protocols() for hint in each.url_hints]
+    rows = [(code(hint), code(protocol.name)) for protocol in _protocols() for hint in protocol.url_hints]
     return table(("Pattern", "Protocol"), rows)
 
 
@@ -153,10 +153,10 @@ def sidecar_settings() -> str:
     """Return a section for each group of the sidecar's settings, and one for the tables of its file."""
     parts: list[str] = []
     for group in GROUPS:
-        settings = [each for each in (*SETTINGS, CONFIG) if each.group == group]
+        settings = [setting for setting in (*SETTINGS, CONFIG) if setting.group == group]
         rows = [_setting(setting) for setting in settings]
         parts += [f"## {group.capitalize()}", table(("Key", "Variable", "Flag", "Default", "Meaning"), rows)]
-        parts += [CREDENTIALS] if any(each.is_secret for each in settings) else []
+        parts += [CREDENTIALS] if any(setting.is_secret for setting in settings) else []
     rows = [(code(f"[[{name}]]"), TABLES_TEXT[name]) for name in TABLES]
     return sections([*parts, "## Tables of the file", table(("Table", "Meaning"), rows)])
 
@@ -191,8 +191,8 @@ def manifest_fields() -> str:
     behind = comments.trailing(file, "Utterance")
     meanings = {name: behind[name] or FIELD_MEANINGS.get(name) or above[name] for name in behind}
     rows = [
-        (code(each.name), "yes" if each.default is MISSING else "", cell(meanings.get(each.name, "")))
-        for each in fields(manifest.Utterance)
+        (code(field.name), "yes" if field.default is MISSING else "", cell(meanings.get(field.name, "")))
+        for field in fields(manifest.Utterance)
     ]
     return table(("Field", "Required", "Meaning"), rows)
 
@@ -200,7 +200,7 @@ def manifest_fields() -> str:
 def conversation_fields() -> str:
     """Return the table of the fields of a conversation's turn."""
     turns: list[Any] = list(msgspec.structs.fields(ConversationTurn))
-    rows = [(code(each.name), "yes" if each.required else "", cell(FIELD_MEANINGS[each.name])) for each in turns]
+    rows = [(code(field.name), "yes" if field.required else "", cell(FIELD_MEANINGS[field.name])) for field in turns]
     return table(("Field of a turn", "Required", "Meaning"), rows)
 
 
@@ -241,7 +241,7 @@ def diagram(of: Transitions) -> str:
 
 
 def _meanings(head: str, of: type[Enum]) -> str:
-    rows = [(code(each.name), cell(f"{each.value[0].upper()}{each.value[1:]}.")) for each in of]
+    rows = [(code(member.name), cell(f"{member.value[0].upper()}{member.value[1:]}.")) for member in of]
     return table((head, "Meaning"), rows)
 
 
