@@ -27,8 +27,8 @@ _LONGEST_NUMBER_BITS: Final = 200
 class Rule:
     """The requirement on the value of a key, as the end of "it must be ...", and the arguments of a pydantic `Field`.
 
-    `each` is the same for the items of a list. A pattern is matched by the Rust crate `regex`, where `$` is the end of
-    the text.
+    `item_must_be` is the same for the items of a list. A pattern is matched by the Rust crate `regex`, where `$` is the
+    end of the text.
     """
 
     must_be: str
