@@ -106,6 +106,6 @@ def _curve(found: CohortTurns) -> CohortCurve:
     values = found.number(HEADLINE)
     if values is None or not found.turns:
         return CohortCurve(found.cohort, (), 0)
-    of_eligible = values[found.eligible]
-    answered = np.sort(of_eligible[~np.isnan(of_eligible)])
-    return CohortCurve(found.cohort, tuple(map(float, answered)), int(of_eligible.size))
+    has_value = found.valid & ~np.isnan(values)
+    answered = np.sort(values[has_value])
+    return CohortCurve(found.cohort, tuple(map(float, answered)), int(np.count_nonzero(found.eligible | has_value)))

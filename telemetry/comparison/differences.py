@@ -143,7 +143,7 @@ def pairing(baseline: CohortTurns, candidate: CohortTurns, why_not: str | None =
 def _audio(turns: CohortTurns) -> Codes:
     if AUDIO not in turns.codes:
         return np.empty(0, dtype=np.int64)
-    codes = turns.code(AUDIO)[turns.eligible]
+    codes = turns.code(AUDIO)[turns.valid]
     return codes[codes != NOT_REPORTED]
 
 

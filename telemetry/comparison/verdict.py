@@ -192,8 +192,7 @@ def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -
     values, of_other = of.number(metric), other.number(metric)
     if values is None or of_other is None or not owes_value(metric):
         return of, 0
-    # A turn that the end of its run cut was answered later or never.
-    counted = [turns.eligible | turns.has_outcome("cut", "pending") for turns in (of, other)]
+    counted = [turns.valid for turns in (of, other)]
     lacking, lacking_of_other = (
         counts & np.isnan(known) & ~are_unanswered(turns)
         for counts, known, turns in zip(counted, (values, of_other), (of, other), strict=True)

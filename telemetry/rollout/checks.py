@@ -86,7 +86,7 @@ def compare(
         with _named(turns):
             samples.append(sample_of(check, turns, is_paired, mask))
     if is_paired:
-        heard = _eligible_with_common_audio(candidate, control)
+        heard = _with_common_audio(candidate, control)
         counts = [int(np.count_nonzero(mask & each)) for mask, each in zip(masks, heard, strict=True)]
         samples = [
             replace(each.in_order(), eligible=max(each.size, counted))
@@ -124,10 +124,10 @@ def kept_values(
     only: Mask | None = None,
     counted: Mask | None = None,
 ) -> CheckSample:
-    """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not the eligible
+    """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not the valid
     ones), with their denominators where those are not 1. Raises TooFewError where there is none."""
     values, weights = found
-    eligible = (turns.eligible if counted is None else counted) & (True if only is None else only)
+    eligible = (turns.valid if counted is None else counted) & (True if only is None else only)
     if is_paired:
         eligible &= turns.code(AUDIO) != NOT_REPORTED
     known = eligible & ~np.isnan(values)
@@ -162,7 +162,8 @@ def _values(check: Check, turns: CohortTurns) -> tuple[Floats, Floats | None]:
         case "cost_per_turn":
             return _cost(check, turns), None
         case _:
-            return turns.has_outcome(*_OUTCOMES[check.kind]).astype(np.float64), None
+            # How a turn that was cut, or is pending, would have ended is not known.
+            return np.where(turns.unfinished, np.nan, turns.has_outcome(*_OUTCOMES[check.kind])), None
 
 
 def _latencies(metric: str, turns: CohortTurns) -> Floats:
@@ -174,7 +175,7 @@ def _latencies(metric: str, turns: CohortTurns) -> Floats:
 
 
 def _cost(check: Check, turns: CohortTurns) -> Floats:
-    cost = np.zeros(turns.turns)
+    cost = np.where(turns.unfinished, np.nan, 0.0)
     if check.price_per_token:
         cost = cost + check.price_per_token * _column(turns, TOKENS)
     if check.price_per_audio_minute:
@@ -187,12 +188,12 @@ def _column(turns: CohortTurns, name: str) -> Floats:
     return np.full(turns.turns, np.nan) if found is None else found
 
 
-def _eligible_with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
+def _with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
     """Masks of the turns whose audio a turn of the other cohort has, too, whether or not they have a value."""
     heard = [turns.code(AUDIO) for turns in (candidate, control)]
-    common = np.intersect1d(heard[0][candidate.eligible], heard[1][control.eligible])
+    common = np.intersect1d(heard[0][candidate.valid], heard[1][control.valid])
     common = common[common != NOT_REPORTED]
-    return [np.isin(each, common) & of.eligible for each, of in zip(heard, (candidate, control), strict=True)]
+    return [np.isin(each, common) & of.valid for each, of in zip(heard, (candidate, control), strict=True)]
 
 
 def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:

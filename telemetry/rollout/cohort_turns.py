@@ -63,7 +63,17 @@ class CohortTurns:
     @property
     def eligible(self) -> NDArray[np.bool_]:
         """A mask of the turns that count for or against the service."""
-        return ~self.has_outcome("invalid", "cut", "pending")
+        return self.valid & ~self.unfinished
+
+    @property
+    def unfinished(self) -> NDArray[np.bool_]:
+        """A mask of the turns that were cut or are still pending: without a value they may have been of any length."""
+        return self.has_outcome("cut", "pending")
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """A mask of the turns that were said as recorded."""
+        return ~self.has_outcome("invalid")
 
     @property
     def eligible_turns(self) -> int:

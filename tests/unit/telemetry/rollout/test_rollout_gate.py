@@ -6,13 +6,24 @@ from functools import cache
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
+from telemetry.model.semconv import OUTCOMES, Outcome
 from telemetry.rollout.cohort_turns import CALL, FALLBACK, OUTCOME, CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
-from telemetry.rollout.plan import Check, Look, RolloutHistory, RolloutPlan, Stage, decode_history, encode_history
+from telemetry.rollout.plan import (
+    Check,
+    CheckKind,
+    Look,
+    RolloutHistory,
+    RolloutPlan,
+    Stage,
+    decode_history,
+    encode_history,
+)
 from telemetry.rollout.verdict import VerdictUnits
 from tests.fixtures_rollouts import as_object
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan, units_of
@@ -128,6 +139,54 @@ def test_too_many_invalid_turns_can_only_hold() -> None:
         "2 % of the turns of streaming are invalid, and the plan allows 1 %: these turns say nothing about the service",
     )
     assert found.candidate_turns == TURNS * 49 // 50
+
+
+def ended(of: CohortTurns, which: NDArray[np.bool_], outcome: Outcome, *, has_value: bool = False) -> CohortTurns:
+    """The cohort, some of whose turns ended otherwise, without their values unless they had been measured before."""
+    outcomes, values = of.code(OUTCOME), np.array(of.number("voice_to_voice"))
+    outcomes[which] = OUTCOMES.index(outcome)
+    values[which & (not has_value)] = np.nan
+    codes = {**of.codes, OUTCOME: packed_codes(outcomes)}
+    return replace(of, codes=codes, numbers={**of.numbers, "voice_to_voice": packed_numbers(values)})
+
+
+@pytest.mark.parametrize("outcome", ["cut", "pending"])
+def test_slow_turns_that_have_not_ended_can_hold_and_never_promote(outcome: Outcome) -> None:
+    """A candidate that is rolled back for its slow turns is not promoted because they were cut before an answer."""
+    of = plan(guardrails=())
+    slow = cohort("streaming", TURNS, np.random.default_rng(1), Regression(at_random=0.06, tail_ms=3000))
+    values = np.array(slow.number("voice_to_voice"))
+    is_slow = values > 2500 * MS
+    assert look(of, evidence(candidate=slow)).verdict == "roll_back"
+    held = look(of, evidence(candidate=ended(slow, is_slow, outcome)))
+    assert held.verdict == "hold"
+    assert f"{np.count_nonzero(is_slow)} turns have no value, a larger share than of the control" in held.sentence
+
+
+@pytest.mark.parametrize("outcome", ["cut", "pending"])
+def test_as_many_unfinished_turns_as_the_control_has_hold_nothing(outcome: Outcome) -> None:
+    both = [made("streaming", TURNS, 1), made("stable", 3 * TURNS, 2)]
+    candidate, control = [ended(each, np.arange(each.turns) % 25 == 0, outcome) for each in both]
+    assert look(plan(), evidence(candidate=candidate, control=control)).verdict == "promote"
+
+
+def test_a_value_counts_though_its_turn_was_cut_later() -> None:
+    candidate = made("streaming", TURNS, 1, Regression(shift_ms=200))
+    cut = ended(candidate, np.ones(TURNS, np.bool_), "cut", has_value=True)
+    found = look(plan(guardrails=()), evidence(candidate=cut))
+    assert found.checks[0].status == "worse"
+    assert found.checks[0].turns == np.count_nonzero(~np.isnan(np.array(candidate.number("voice_to_voice"))))
+
+
+@pytest.mark.parametrize("kind", ["no_reply", "errors", "abandonment"])
+def test_turns_that_were_cut_may_have_ended_in_any_way(kind: CheckKind) -> None:
+    check = Check(kind, kind, 0.03)
+    of = plan(guardrails=(check,))
+    cut = ended(made("streaming", TURNS, 1), np.arange(TURNS) % 20 == 0, "cut")
+    by_kind = {each.check.kind: each for each in look(of, evidence(candidate=cut)).checks}
+    assert by_kind[kind].status == "open"
+    assert by_kind[kind].reason is not None
+    assert (by_kind[kind].turns, by_kind[kind].eligible) == (TURNS * 19 // 20, TURNS)
 
 
 def test_a_plan_that_is_edited_midway_holds() -> None:
