@@ -25,7 +25,9 @@ def pair(
     metric: Annotated[str, flag("objectives", help="the duration of a turn that decides")] = "voice_to_voice",
     quantile: Annotated[float, flag("objectives", help="its quantile: 0.5, 0.95 or 0.99")] = 0.5,
     smallest: Smallest = SMALLEST_MS,
-    pairs: Annotated[int, flag("load", help="utterances that are said at most, to every target once")] = 2_000,
+    pairs: Annotated[
+        int, flag("load", help="valid pairs of turns at most; a pair with an invalid turn is followed by one more")
+    ] = 2_000,
     out: Out = None,
     json_file: Json = None,
     settings: SwarmSettings,
@@ -76,7 +78,9 @@ def techniques(
     ] = False,
     pairs: Annotated[
         int | None,
-        flag("load", help=f"utterances of a technique at most, with it and without it (default: {FULL_PAIRS})"),
+        flag(
+            "load", help=f"valid pairs of turns of a technique at most, with it and without it (default: {FULL_PAIRS})"
+        ),
     ] = None,
     smallest: Smallest = SMALLEST_MS,
     out: Out = None,

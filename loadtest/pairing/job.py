@@ -83,6 +83,11 @@ class PairOfTurns:
     utterance: str
     turns: tuple[dict[str, Any] | None, ...]
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether every variant's turn was recorded and said as recorded."""
+        return all(turn is not None and turn["outcome"] != "invalid" for turn in self.turns)
+
 
 @dataclass
 class PairedRun:
@@ -144,6 +149,13 @@ class PairedRun:
             if place in chosen or (control is not None and value is not None)
         ]
         return rows, len(chosen)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the requested number of pairs was spoken: of valid ones, or, so that it ends where too many turns
+        are invalid, a quarter more of any."""
+        most = self.request.most_pairs
+        return len(self.pairs) >= most + most // 4 or sum(pair.is_valid for pair in self.pairs) >= most
 
     @property
     def decided(self) -> bool:
@@ -252,7 +264,7 @@ def pair(request: PairRequest, console: Console) -> PairedRun:
                 estimate = _estimate(found) if is_look else estimate
                 status.update(f"{len(found.pairs)} pairs{estimate}")
                 found.interrupted = interruption.wait(0)
-                if found.interrupted or len(found.pairs) >= request.most_pairs or (is_look and found.decided):
+                if found.interrupted or found.is_enough or (is_look and found.decided):
                     break
     return found
 

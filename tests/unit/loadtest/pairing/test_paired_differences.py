@@ -225,6 +225,16 @@ def test_a_variant_that_answers_half_is_not_faster_by_any_metric(metric: str) ->
     assert found["decision"] != "faster"
 
 
+@pytest.mark.parametrize(("spoiled", "spoken"), [(0, 20), (1, 21), (5, 25), (25, 25)])
+@pytest.mark.parametrize("fault", [None, turn(outcome="invalid")])
+def test_an_invalid_pair_is_followed_by_one_more(fault: dict[str, Any] | None, spoiled: int, spoken: int) -> None:
+    variants = (Variant("a", "ws://h/a"), Variant("b", "ws://h/b"))
+    run = PairedRun("run", variants, PairRequest(cast("Any", None), variants, Path("store"), "", 0.5, 20.0, 20))
+    while not run.is_enough:
+        run.pairs.append(PairOfTurns("u", (turn(), fault if len(run.pairs) < spoiled else turn(outcome="timeout"))))
+    assert len(run.pairs) == spoken
+
+
 @pytest.mark.parametrize("lost", [None, turn(), turn(outcome="cut"), turn(outcome="invalid")])
 def test_turns_missing_in_one_variant_alone_decide_nothing(lost: dict[str, Any] | None) -> None:
     def decided(ms: float, missing: tuple[int, int]) -> dict[str, Any]:
