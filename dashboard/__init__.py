@@ -1,6 +1,6 @@
-"""Streamlit pages over the questions of a store; they draw answers, and hold no arithmetic of their own.
+"""Streamlit pages that query a store and draw its answers; they compute no figures themselves.
 
-Read `source` (where answers come from) and `links` (what a viewer chose), then `components/frame` (how a page asks,
-draws and refreshes) and one of `pages`. `descriptions` words figures and states, `charts` draws them. `app` is the
-script that Streamlit runs, by way of `script/entry`; `__main__`, `launch` and `web_server` start it.
+Read `source` (where answers come from) and `links` (the viewer's selection), then `components/frame` (how a page
+queries, draws and refreshes) and one of `pages`. `descriptions` turns figures and states into text, `charts` draws
+them. `app` is the script that Streamlit runs, through `script/entry`; `__main__`, `launch` and `web_server` start it.
 """

@@ -74,7 +74,7 @@ def run(
 
 
 def named_places(store: str | None, given: list[str]) -> tuple[str, ...]:
-    """Return where runs are. Raises ConfigError for a place that is not a folder."""
+    """Return the places to search for runs. Raises ConfigError for a place that is not a folder."""
     if store is None and not given:
         given = [RUNS_FOLDER]
     places_of(given)

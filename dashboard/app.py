@@ -1,6 +1,6 @@
-"""The dashboard's script, run by Streamlit for each viewer: the style, the navigation and the chosen page.
+"""The dashboard's script, run by Streamlit for each viewer: the style, the navigation and the selected page.
 
-A page is a module with a `page`; a new one is a line in `PAGES`.
+A page is a module that defines `page`; a new one is registered in `PAGES`.
 """
 
 from typing import Final

@@ -1,8 +1,9 @@
-"""Charts of answers: the rows, the sentence and the table of each, over the specifications of `telemetry.charts`.
+"""Charts of the store's answers: the rows, alternative text and table of each, for the specifications of
+`telemetry.charts`.
 
-The table of a chart is below it, closed until it is opened by pointer, keyboard or screen reader, and keeps its state
-over a refresh. Its rows come when it is opened: otherwise half of what a browser builds for a page are rows that nobody
-reads. A specification depends on what rarely changes, so that the browser keeps the picture over a refresh.
+The table of a chart is in a collapsed element below it, which stays open or closed over a refresh. Its rows are sent
+when it is opened: otherwise unread rows would be half of what a browser builds for a page. A specification depends only
+on what rarely changes, so that the browser keeps the drawing over a refresh.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,8 +62,8 @@ def colors() -> Palette:
 
 
 def draw(picture: Picture, *, key: str | None = None) -> Any:
-    """Draw a picture, and its table below it. With a `key` the chart reports what is selected in it, as
-    `st.vega_lite_chart` does."""
+    """Draw a picture with its table below. With a `key`, return what is selected in the chart, as `st.vega_lite_chart`
+    does."""
     selecting: dict[str, Any] = {} if key is None else {"key": key, "on_select": "rerun"}
     drawn = st.vega_lite_chart(
         pd.DataFrame(picture.rows), dict(picture.spec), theme=None, width="stretch", alt=picture.alt, **selecting
@@ -72,14 +73,14 @@ def draw(picture: Picture, *, key: str | None = None) -> Any:
 
 
 def table_below(of: ChartTable, *, at_once: bool = True) -> None:
-    """The figures of a picture as a table, closed until it is opened; its rows are there at once, or come then."""
+    """Draw the figures of a picture as a collapsed table; its rows are sent at once or when it is opened."""
     below = st.expander(f"Table: {of.caption}", on_change="ignore" if at_once else "rerun")
     if at_once or below.open:
         below.html(table_html(of))
 
 
 def table_html(of: ChartTable) -> Html:
-    """The table as HTML; a row that has a link is named by it."""
+    """Return the table as HTML; the first cell of a row is its link, if it has one."""
     links = [*of.links, *[""] * (len(of.rows) - len(of.links))]
     rows = [
         (link_to(link, first) if link else first, *others)
@@ -101,8 +102,8 @@ def cohort_label(cohort: str | None) -> str:
 def latency_lines(
     cohort_lines: CohortLines, name: str, clock: Clock, *, objective_ms: float | None, missed_ns: int | None
 ) -> Picture:
-    """Draw p95 over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where turns
-    are too few; the objective, and the moment since when it is missed, as rules."""
+    """Draw p95 over time: a line per cohort with its own color, dash pattern and marker, gaps where there are too few
+    turns, and rules for the objective and for the time since when it is missed."""
     nothing = dict.fromkeys(("cohort", "value", "n", "n_text", "value_text", "from_text", "to_text", "onset_text"))
     points: list[Row] = [
         {
@@ -136,7 +137,7 @@ def latency_lines(
 
 
 def load_strip(cohort_lines: CohortLines, clock: Clock) -> Picture:
-    """Draw the calls in flight as a strip of its own, as far as the lines above it reach."""
+    """Draw the calls in flight as a separate strip, over the same time as the lines above it."""
     rows: list[Row] = [
         {"time": in_milliseconds(point.start_unix_ns), "calls": point.calls} for point in cohort_lines.load
     ]
@@ -149,7 +150,7 @@ def load_strip(cohort_lines: CohortLines, clock: Clock) -> Picture:
 
 
 def _series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> list[Row]:
-    """A row for each bucket and name; `order` is the name's place, by which bars are stacked."""
+    """One row per bucket and name; `order` is the position of the name in the stack of bars."""
     return [
         {"time": in_milliseconds(start), "name": name, "value": value, "order": order}
         for order, (name, of_name) in enumerate(values.items())
@@ -166,7 +167,7 @@ def _series_table(
 
 
 def count_bars(title: str, counts: CountsOverTime, zone: tzinfo) -> Picture:
-    """Draw the counts of each name in buckets, stacked."""
+    """Draw the counts of each name per bucket as stacked bars."""
     starts, names = counts.starts_unix_ns, list(counts.counts)
     texts = {name: [number(n) for n in values] for name, values in counts.counts.items()}
     return Picture(
@@ -196,8 +197,7 @@ def has_far_limit(figure: HealthFigure, series: GaugeSeries) -> bool:
 
 
 def gauge_lines(figure: HealthFigure, series: GaugeSeries, zone: tzinfo) -> Picture:
-    """Draw a line for each process, straight from bucket to bucket, broken where there is no value; a limit as a rule,
-    where values come near it."""
+    """Draw a line per process with gaps where there is no value, and the limit as a rule if values come near it."""
     title, axis = figure.chart_heading or figure.label, _AXES[figure.unit]
     drawn = {name: [_drawn(figure.unit, value) for value in values] for name, values in series.values.items()}
     texts = {name: [_gauge_text(figure.unit, value) for value in values] for name, values in series.values.items()}
@@ -225,7 +225,7 @@ def left_text(left: float | None) -> str:
 
 
 def budget_days(budget: ErrorBudget) -> Picture:
-    """Draw what was left at the end of each day, from all of the budget to none (dotted) and beyond."""
+    """Draw the error budget left at the end of each day, from the whole budget to zero (dotted) and below."""
     rows: list[Row] = [
         {
             "day": -day.days_ago,
@@ -247,8 +247,8 @@ def budget_days(budget: ErrorBudget) -> Picture:
 
 
 def funnel(looks: Funnel, zone: tzinfo, alternative: str) -> Picture | None:
-    """Draw the figure at each look with bounds that close over time, next to the limit and, of a difference, zero, and
-    the verdict of each look; None where it has bounds at no look."""
+    """Draw the figure at each look with its bounds, which narrow over time, the verdict of each look, the limit, and
+    zero if the figure is a difference; None if no look has bounds."""
     rows: list[Row] = [
         {
             "time": in_milliseconds(point.at_unix_ns),
@@ -273,7 +273,7 @@ def funnel(looks: Funnel, zone: tzinfo, alternative: str) -> Picture | None:
 
 
 def curves(comparison: CohortComparison) -> Picture:
-    """Draw cumulative curves of the control and the candidate, with the shares at which percentiles are read off."""
+    """Draw the cumulative distributions of control and candidate, with rules at the shares of the percentiles."""
     rows: list[Row] = [
         {
             "cohort": cohort_label(point.cohort),
@@ -297,8 +297,8 @@ def curves(comparison: CohortComparison) -> Picture:
 
 
 def differences(comparison: CohortComparison, rows: Sequence[CheckRow], alternative: str, first: str) -> Picture:
-    """Draw each difference that is known, in the order of the rows, as a point with its bounds, the line of no
-    difference and the margin."""
+    """Draw each known difference as a point with its bounds, in the order of the rows, with lines at zero and at the
+    margin."""
     known: list[Row] = [
         {
             "name": row.name,
@@ -325,8 +325,8 @@ def differences(comparison: CohortComparison, rows: Sequence[CheckRow], alternat
 
 
 def trend(trends: Sequence[RunTrend], began: Mapping[str, str]) -> Picture:
-    """Draw p95 of voice-to-voice from run to run, a line for each group that was asked the same; `began` is by the
-    reference of a run."""
+    """Draw p95 of voice-to-voice from run to run, a line per group of runs with the same settings; `began` maps the
+    reference of a run to its start."""
     rows: list[Row] = [
         {
             "label": of.label,
@@ -350,8 +350,8 @@ def trend(trends: Sequence[RunTrend], began: Mapping[str, str]) -> Picture:
 
 
 def run_differences(comparisons: Sequence[RunComparison], margin_ns: float) -> Picture:
-    """Draw the differences of the latencies of runs from a baseline with their intervals; zero as a line, the margin as
-    a dashed one. An interval that nothing bounds on a side reaches as far as any other."""
+    """Draw the latency differences of runs from a baseline with their intervals, a line at zero and a dashed line at
+    the margin. An interval without a bound on one side extends as far as the widest one."""
     latencies = [
         (comparison, difference)
         for comparison in comparisons
@@ -374,8 +374,8 @@ def run_differences(comparisons: Sequence[RunComparison], margin_ns: float) -> P
 
 
 def load(run_details: Details, capacity: CapacityResult | None, objective_ms: float | None) -> Picture | None:
-    """Draw p50 and p95 against the calls in flight, p95 with its interval, the objective across and the capacity that a
-    search found as a rule; None where nothing of this is known."""
+    """Draw p50 and p95 against the calls in flight, p95 with its interval, and rules for the objective and the capacity
+    that a search found; None if none of this is known."""
     rows: list[Row] = []
 
     if capacity is None:
@@ -451,7 +451,7 @@ def _profile(of: ConditionLatency | WerByCondition) -> str:
 
 
 def _latency(turns: int, p50: float | None, p95: float | None, interval: Sequence[float] | None) -> Row:
-    """Figures in ns as numbers in ms and as texts."""
+    """Convert figures in ns to numbers in ms and to text."""
     low, high = interval or (None, None)
     values = {"p50": p50, "p95": p95, "lower": low, "upper": high}
     return {
@@ -475,7 +475,7 @@ def band_label(band: int) -> str:
 
 
 def shown_bands(answer: TurnsAnswer) -> list[int]:
-    """The bands from the least to the greatest that hold a turn, the greatest first."""
+    """The bands from the lowest to the highest that has a turn, highest first."""
     known = [band for band, n in enumerate(answer.distribution) if n]
     return [] if not known else list(range(known[-1], known[0] - 1, -1))
 
@@ -483,8 +483,8 @@ def shown_bands(answer: TurnsAnswer) -> list[int]:
 def heat_map(
     answer: TurnsAnswer, clock: Clock = time_of_day, link: Callable[[HeatCell], str] = lambda _: ""
 ) -> Picture:
-    """Draw the turns by time and latency: every turn is in a cell, and the slowest ones are points, too. A click on a
-    cell or a point is reported, and `link` leads to a cell's turns."""
+    """Draw a heat map of the turns by time and latency, with the slowest turns as points as well. A click on a cell or
+    a point is reported; `link` leads to the turns of a cell."""
     nothing = dict.fromkeys(("from", "to", "n", "since", "trace", "turn", "at", "value"))
     cells: list[Row] = [
         {
@@ -523,7 +523,7 @@ def heat_map(
 
 
 def distribution(answer: TurnsAnswer, link: Callable[[int], str] = lambda _: "") -> Picture:
-    """Draw how many turns each band has."""
+    """Draw the number of turns in each band."""
     bands, total = shown_bands(answer), max(1, sum(answer.distribution))
     rows: list[Row] = []
     for band in bands:

@@ -1,4 +1,4 @@
-"""Figures and states of a run as the page words them. Independent of Streamlit.
+"""Figures and states of a run as text for the pages. Independent of Streamlit.
 
 Unknown is `UNKNOWN` or a dash, never 0.
 """
@@ -65,7 +65,7 @@ def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str
 
 
 def estimated_between(stats: MetricStats, name: str) -> str:
-    """`95 % 806–829`: the interval of an estimated percentile; empty of an exact one."""
+    """`95 % 806–829`: the interval of an estimated percentile; empty for an exact one."""
     if (between := stats.estimated_within.get(name)) is None:
         return ""
     low, high = (DEFINITIONS[stats.name].format(value, unit=False) for value in between)
@@ -80,13 +80,13 @@ def describe_bounds(stats: MetricStats, name: Statistic) -> str:
 
 
 def describe_unknown_bounds(stats: MetricStats) -> str:
-    """Return for how many turns the measurement bounds are unknown; empty if they are known for all."""
+    """Describe for how many turns the measurement bounds are unknown; empty if they are known for all."""
     unknown = 0 if stats.measured_within is None else stats.measured_within.turns_unknown
     return f"measurement bounds not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
 
 
 def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
-    """Return how well it is known where the callers' speech ended, which is what latencies count from."""
+    """Describe how precisely the end of the callers' speech is known, from which latencies are measured."""
     if not bounds.turns:
         return DASH
     unknown = f"± not known for {number(bounds.turns_unknown)} of {count(bounds.turns, 'turn')}"
@@ -98,13 +98,12 @@ def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
 
 
 def values(stats: MetricStats) -> str:
-    """Return how many values a metric has; `17 of 40` where turns went unanswered and its percentiles are of the
-    others."""
+    """The number of values of a metric; `17 of 40` if turns went unanswered and its percentiles are of the others."""
     return f"{number(stats.n)} of {stats.n + stats.unanswered:,}" if stats.unanswered else f"{stats.n:,}"
 
 
 def why_no_figures(stats: MetricStats, source: Source = "client") -> str | None:
-    """Return why a metric has no figure at all, or None when it has some."""
+    """Explain why a metric has no figure at all; None if it has some."""
     if stats.n:
         return None
     if stats.withheld:
@@ -113,7 +112,7 @@ def why_no_figures(stats: MetricStats, source: Source = "client") -> str | None:
 
 
 def ago(seconds: float) -> str:
-    """`4 s ago`, `3 min ago`, `2 h ago`, `5 days ago`; a clock that runs behind reads as now."""
+    """`4 s ago`, `3 min ago`, `2 h ago`, `5 days ago`; a time in the future is "now"."""
     if seconds < 1:
         return "now"
     for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
@@ -124,7 +123,7 @@ def ago(seconds: float) -> str:
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """A viewer's time zone as the browser says, else UTC."""
+    """The viewer's time zone as the browser reports it, else UTC."""
     try:
         return ZoneInfo(name) if name else UTC
     except (ZoneInfoNotFoundError, ValueError):
@@ -147,23 +146,23 @@ def day_and_second(unix_ns: int, zone: tzinfo = UTC) -> str:
 
 
 def began(entry: RunEntry, zone: tzinfo = UTC) -> str:
-    """Return when a run began, in the viewer's zone."""
+    """The start of a run, in the viewer's zone."""
     if entry.began_unix_ns is None:
         return DASH
     return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, zone).strftime("%Y-%m-%d %H:%M")
 
 
 def clock_of(run: RunRecord, zone: tzinfo = UTC) -> Clock:
-    """Return how moments of a run are written: by the time of day, with the day where the run has several in the
-    reader's zone."""
+    """Return a formatter for the times of a run: the time of day, with the date if the run covers several days in the
+    viewer's zone."""
     first, last = (datetime.fromtimestamp(ns / NS_PER_S, zone).date() for ns in (run.first_unix_ns, run.last_unix_ns))
     written = time_of_day if first == last else day_and_second
     return lambda unix_ns: written(unix_ns, zone)
 
 
 def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:
-    """Return whether figures still come in: `ended` as the run itself announced or with a service's day, else by the
-    age of the newest turn. A turn that is dated in the future is not live."""
+    """Return whether figures still arrive: `ended` if the run announced it or a service's day is over, else by the age
+    of the newest turn. A turn that is dated in the future is not live."""
     today = datetime.fromtimestamp(now_unix_ns / NS_PER_S, UTC).date()
     if run.ended or (run.service is not None and run.service.day < today):
         return "ended"
@@ -174,7 +173,7 @@ def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> St
 def describe_state(
     state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC, *, is_service: bool = False
 ) -> str:
-    """Return what the state means, in one short sentence."""
+    """Explain the state in one short sentence."""
     age_s = (now_unix_ns - newest_unix_ns) / NS_PER_S
     if age_s < -AHEAD_S:
         ahead = ago(-age_s).removesuffix(" ago")
@@ -188,14 +187,15 @@ def describe_state(
 
 
 def describe_silence(heard_unix_ns: int | None, now_unix_ns: int) -> str:
-    """Return how long a running process has been silent; empty if no longer than usual."""
+    """Describe how long a running process has been silent; empty if no longer than usual."""
     if heard_unix_ns is None or now_unix_ns - heard_unix_ns <= QUIET_AFTER_S * NS_PER_S:
         return ""
     return f"; a process of the load generator was last heard {ago((now_unix_ns - heard_unix_ns) / NS_PER_S)}"
 
 
 def describe_invalid(turns: TurnCounts) -> str:
-    """Return how many turns are invalid, those that were not said as recorded apart from those that a fault spoiled."""
+    """Describe how many turns are invalid, with those that were not spoken as recorded apart from those spoiled by a
+    fault."""
     if not turns.invalid:
         return "none invalid"
     why = invalid_text(turns.not_as_recorded, turns.faults, turns.invalid_by_reason)
@@ -209,7 +209,7 @@ def describe_unread(turns: TurnCounts) -> str:
 
 
 def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:
-    """Return whether telemetry is missing, and if that is good (None: nobody can say)."""
+    """Describe whether telemetry is missing, and whether that is good (None: unknown)."""
     if loss.missing:
         return f"{count(loss.missing, 'turn')} lost on the way ({number(loss.received)} received)", False
     if loss.emitted is None:
@@ -218,7 +218,7 @@ def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:
 
 
 def describe_client_service_delta(client_service_delta: ClientServiceDelta, service: ServiceDay | None = None) -> str:
-    """Return how far the service's own figures are from what callers heard."""
+    """Describe how far the service's own figures are from those of the callers."""
     if not client_service_delta.joined:
         return "the service reports nothing of its own" if service is None else "no caller of ours heard these turns"
 
@@ -243,7 +243,7 @@ def describe_generator(generator: Generator, line: str) -> str:
 
 
 def describe_calibration(run: RunRecord) -> str:
-    """Return what the run declared of its own error bound, if it was calibrated at all."""
+    """Describe the error bound that the run declared, if it was calibrated."""
     if sentence := run.declared.get("calibration"):
         return sentence
     bound = run.calibrated_to_ms

@@ -1,7 +1,7 @@
-"""Starting the dashboard's server: one process, no child, no connection to anything but the browser that asks.
+"""Start of the dashboard's server: one process without children, connected only to the browsers of its viewers.
 
 Streamlit runs inside this process, so ending the process ends everything. The ready line is printed when the server
-answers, not when it was asked to start.
+answers, not when it was started.
 """
 
 import json
@@ -49,7 +49,7 @@ class LaunchOptions:
 
 
 def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
-    """Streamlit's settings: silent, offline, without the parts of its page that a dashboard has no use for."""
+    """Streamlit's settings: silent, offline, without the page elements that a dashboard does not need."""
     settings: dict[str, object] = {
         "server.address": options.host,
         "server.port": port,
@@ -104,12 +104,12 @@ def public_host_name(given: str) -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return where a browser on this machine finds the page."""
+    """Return the URL of the page for a browser on this machine."""
     return f"http://{host_and_port(local_host(host), port)}"
 
 
 def _check_address(locust: str | None) -> None:
-    """Raises ConfigError unless it is one that a browser can follow as a link."""
+    """Raise ConfigError unless a browser can follow the address as a link."""
     if locust is None:
         return
     try:
@@ -122,7 +122,7 @@ def _check_address(locust: str | None) -> None:
 
 
 def announce(url: str) -> None:
-    """Print the ready line, and open a browser where there is a screen."""
+    """Print the ready line, and open a browser if there is a display."""
     from dashboard.web_server import has_screen
 
     sys.stdout.write(json.dumps({"ready": True, "url": url}) + "\n")

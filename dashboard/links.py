@@ -1,6 +1,7 @@
-"""The view that a viewer chose, and its one form in a link: `?run=…&cohort=…&window=…` and so on. Pure.
+"""The viewer's selection, and its one form in a link: `?run=…&cohort=…&window=…` and so on. Pure.
 
-The page's widgets read and write a choice, a link carries it, and the store gets it as a question. None means any.
+The page's widgets read and write a selection, a link carries it, and the store receives it as a question. None means
+any.
 """
 
 import re
@@ -63,7 +64,7 @@ class LinkChoice:
 
     @classmethod
     def of(cls, link: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """Read a choice from a link. A value that cannot be meant is left out, with a sentence that says so."""
+        """Read a selection from a link. An invalid value is left out and reported in a sentence."""
         faults: list[str] = []
         chosen: dict[str, Any] = {}
         for name in cls.names():
@@ -84,13 +85,13 @@ class LinkChoice:
         return tuple(field.name for field in fields(kind))
 
     def query(self, names: Iterable[str] = ()) -> dict[str, str]:
-        """The parameters of a link that choose something, of all or of some."""
+        """The parameters of a link that select something, all or those with the given names."""
         values = {name: getattr(self, name) for name in names or self.names()}
         return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def _fault_of(name: str, value: str) -> str | None:
-    """Return why a parameter cannot be meant, of those that are not one of a few values."""
+    """Return the fault of a value of a parameter that is not chosen from a fixed list; None if it is valid."""
     if name == "callers" and not _CALLERS.fullmatch(value):
         return "which is not a number of callers"
     if name not in _NUMBERS:
@@ -105,9 +106,8 @@ def _fault_of(name: str, value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice(LinkChoice):
-    """The choice of turns: None means any (of phases: any but ramps). A run of None is the newest one at the time, a
-    window of None the newest hour of a run that is longer, and a store of None the one that was named, or the newest
-    run's."""
+    """The selection of turns: None means any (of phases: any but ramps). A run of None is the newest one, a window of
+    None the newest hour of a longer run, and a store of None the named one, or that of the newest run."""
 
     run: str | None = None
     cohort: str | None = None
@@ -126,7 +126,7 @@ class Choice(LinkChoice):
         )
 
     def view(self, objectives: Sequence[Objective] = ()) -> ViewQuestion:
-        """The turns that a page is about; a window ends with the run's newest turn, not with the clock."""
+        """The turns that a page shows; a window ends at the run's newest turn, not at the current time."""
         dimensions = {dimension: getattr(self, name) for name, dimension in DIMENSION_OF.items()}
         seconds = TIMES_S.get(self.window or "")
         window = None if self.window == WHOLE else NEWEST if seconds is None else seconds * NS_PER_S
@@ -200,7 +200,7 @@ class RunsChoice(LinkChoice):
     protocol: str | None = None
 
     def filter(self, now_unix_ns: int) -> RunFilter:
-        """The runs that are meant at this moment."""
+        """The filter at the current time."""
         same = {name: getattr(self, name) for name in self.names() if name not in ("began", "callers")}
         since_unix_ns = None if self.began is None else now_unix_ns - TIMES_S[self.began] * NS_PER_S
         return RunFilter(since_unix_ns, users=None if self.callers is None else int(self.callers), **same)
@@ -225,7 +225,8 @@ def values_of(runs: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class RolloutChoice(LinkChoice):
-    """A rollout of None is the one with the newest entry. The time of `looks` ends with the newest."""
+    """The selection of looks of a rollout: a rollout of None is the one with the newest entry. The period `looks` ends
+    at the newest look."""
 
     rollout: str | None = None
     looks: str | None = None
@@ -238,7 +239,7 @@ class RolloutChoice(LinkChoice):
         return any((self.looks, self.at_stage, self.decision))
 
     def narrowed(self, progress: RolloutProgress) -> RolloutProgress:
-        """The progress with the looks that are meant."""
+        """The progress with only the selected looks."""
         since_unix_ns = 0 if self.looks is None else progress.newest.at_unix_ns - TIMES_S[self.looks] * NS_PER_S
 
         def is_meant(look: FunnelPoint | LoggedVerdict) -> bool:

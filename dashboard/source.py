@@ -1,5 +1,6 @@
-"""Sources of the pages' answers: the places with runs, one of their stores, and the objectives. Nothing here
-computes a figure, or keeps an answer."""
+"""Sources of the pages' answers: the places with runs, one of their stores, and the objectives. No figure is computed
+here, and no answer is cached.
+"""
 
 import json
 import os
@@ -36,12 +37,12 @@ _FAULT: Final = "The changed file cannot be used, and every page judges by the v
 
 
 class NoRunsError(StoreError):
-    """There is no run yet in any place that is shown."""
+    """Raised if no place that is shown has a run yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectivesInForce:
-    """Objectives. `fault` says why a newer version of their file is not in force; None where there is none."""
+    """The objectives in force. `fault` says why a newer version of their file is not used; None if there is none."""
 
     objectives: tuple[Objective, ...]
     fault: str | None = None
@@ -52,8 +53,8 @@ _usable: Final[dict[Path | None, tuple[tuple[int, ...], tuple[Objective, ...]]]]
 
 
 def _in_force(path: Path | None) -> ObjectivesInForce:
-    """The newest version of a file of objectives, or the one before it where that cannot be used; of no file, the
-    default set. Raises ConfigError as long as no version can be used."""
+    """The newest version of an objectives file, or the previous one if that is invalid; without a file, the default
+    set. Raises ConfigError until a version is valid."""
     stamp, known = _stamp_of(path), _usable.get(path)
     if known is None or known[0] != stamp:
         try:
@@ -66,7 +67,7 @@ def _in_force(path: Path | None) -> ObjectivesInForce:
 
 
 def _stamp_of(path: Path | None) -> tuple[int, ...]:
-    """Numbers that change with the file, with who may read it, or with its place; empty where nothing is there."""
+    """A stamp that changes with a file, its permissions or its place; empty if it does not exist."""
     try:
         stat = None if path is None else path.stat()
     except OSError:
@@ -75,15 +76,15 @@ def _stamp_of(path: Path | None) -> tuple[int, ...]:
 
 
 def given_objectives() -> ObjectivesInForce | None:
-    """The objectives in force of the file that the launcher was given, for every run; None where it was given none.
-    Raises ConfigError as long as no version of the file can be used."""
+    """The objectives of the launcher's file, in force for every run; None without such a file. Raises ConfigError until
+    a version of the file is valid."""
     given = os.environ.get(ENV_SLO)
     return _in_force(Path(given)) if given else None
 
 
 def objectives_in_force(store: str) -> ObjectivesInForce:
-    """The objectives by which the runs of a store are judged: the file that the launcher was given, else those that the
-    run around the store was judged by, else the default set. Raises ConfigError as long as no version can be used."""
+    """The objectives for the runs of a store: the launcher's file, else those by which the run around the store was
+    judged, else the default set. Raises ConfigError until a version is valid."""
     given = given_objectives()
     return _in_force(objectives_next_to(store)) if given is None else given
 
@@ -95,7 +96,7 @@ def reader_of(store: str) -> StoreReader:
 
 
 def places() -> tuple[str, ...]:
-    """Return where runs are, as the launcher was given them: places with runs, or the one store."""
+    """The places with runs that the launcher was given, or its one store."""
     named = os.environ.get(ENV_RUNS)
     return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
 
@@ -108,8 +109,8 @@ def run_listing() -> RunListing:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The store that a page is about, and the objectives in force. `elsewhere` are the newest runs of the other stores
-    that are shown."""
+    """The store of a page, and the objectives in force. `elsewhere` are the newest runs of the other stores that are
+    shown."""
 
     store: str
     reader: StoreReader
@@ -123,9 +124,9 @@ class Source:
 
 
 def source_of(link: Mapping[str, str]) -> Source:
-    """The store that a link asks for, if it is one of those that are shown; without a link the one that was named, or
-    that of the newest run of which anything is stored. Raises ConfigError for bad objectives and for a place that is
-    not a folder, StoreError for a store that is not shown, NoRunsError where there is no run yet."""
+    """The store that a link names, if it is one of those shown; without a link the named one, or that of the newest run
+    with stored turns. Raises ConfigError for invalid objectives and for a place that is not a folder, StoreError for a
+    store that is not shown, NoRunsError if there is no run yet."""
     wanted, own = link.get(STORE), os.environ.get(ENV_STORE)
     elsewhere: list[RunEntry] = []
     if os.environ.get(ENV_RUNS) or wanted not in (None, own):
@@ -147,8 +148,8 @@ def _shown(wanted: str | None, own: str | None, known: Sequence[RunEntry]) -> st
 
 
 def ended_without_turn(store: str, run_id: str | None) -> RunEntry | None:
-    """The run whose folder is around a store, as its command left it, if it ended without a turn; with `run_id` only
-    that run. None also where no folder says so: for a store of its own, and for a sidecar's."""
+    """The summary of the run whose folder contains a store, if the run ended without a turn; with `run_id` only of that
+    run. None also without such a folder: for a standalone store, and for a sidecar's."""
     folder = folder_around(store)
     if folder is None:
         return None

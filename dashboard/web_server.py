@@ -1,4 +1,4 @@
-"""The web server of the dashboard: Streamlit's app on a socket that was opened first, ended at once by a signal."""
+"""The web server of the dashboard: Streamlit's app on a socket that was opened before, ended at once by a signal."""
 
 import contextlib
 import os
@@ -42,13 +42,13 @@ _SERVER: Final[dict[str, Any]] = {
 
 
 class HostGuard:
-    """Streamlit's app behind a check of the names by which browsers ask for it."""
+    """Streamlit's app behind a check of the host names in requests."""
 
     def __init__(self, app: "ASGIApp") -> None:
         self._app = app
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Refuse a request for a name that is not the dashboard's; pass any other on."""
+        """Refuse a request for a host name that is not the dashboard's; forward all others."""
         if scope["type"] in ("http", "websocket") and (fault := _fault_of_names(scope)) is not None:
             await _refuse(fault, scope, receive, send)
         elif scope["type"] == "http" and scope["path"].strip("/") == FIRST_PAGE:
@@ -60,8 +60,8 @@ class HostGuard:
 
 
 def _fault_of_names(scope: "Scope") -> str | None:
-    """Return why a request is refused, None if it is not: a page elsewhere that points its own name at this machine
-    must not read the figures (DNS rebinding), nor must one that opens a WebSocket here by this machine's name."""
+    """Return why a request is refused, None if it is not: a foreign page whose own name resolves to this machine must
+    not read the figures (DNS rebinding), and neither must one that opens a WebSocket by this machine's name."""
     headers = Headers(scope=scope)
     host, origin = headers.get("host"), headers.get("origin")
     if scope["path"] == HEALTH_PATH:
@@ -116,13 +116,13 @@ def end_by_signals() -> None:
 
 
 def _end(_number: int, _frame: object) -> None:
-    """End without finalizing the interpreter: threads of pages may be inside DuckDB, which prints of what they hold
-    and can crash when the interpreter is taken from under them. Nothing here is to be written."""
+    """Exit without finalizing the interpreter: threads of pages may be inside DuckDB, which then prints what it holds
+    and may crash during finalization. Nothing here needs to be written."""
     os._exit(0)
 
 
 def claimed_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens at `port`, or at a free one for 0. Raises ConfigError when it cannot be had."""
+    """A socket that listens on `port`, or on a free one for 0. Raises ConfigError if it cannot be opened."""
     claimed: socket.socket | None = None
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -151,13 +151,13 @@ def configure(settings: dict[str, object]) -> None:
 
 
 def has_screen() -> bool:
-    """Return whether a browser can be opened: it was not forbidden, and Streamlit sees a screen."""
+    """Return whether a browser can be opened: it is not disabled, and Streamlit detects a display."""
     return not config.get_option("server.headless")
 
 
 def serve_until_ended(script: Path, claimed: socket.socket, ready: Callable[[], None]) -> None:
     """Serve the script's pages until a signal ends the process; `ready` is called once they can be opened. Raises
-    RuntimeError when the server cannot start."""
+    RuntimeError if the server cannot start."""
     app = App(script, middleware=[Middleware(HostGuard)])
     _DashboardServer(uvicorn.Config(app, **_SERVER), ready).run(sockets=[claimed])
     raise RuntimeError("the dashboard's server did not start")

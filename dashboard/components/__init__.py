@@ -1,6 +1,6 @@
-"""Elements that several pages draw: HTML made of texts that are escaped, and Streamlit's elements around it.
+"""Elements shared by several pages: HTML made of escaped text, and the Streamlit elements around it.
 
-Read `markup` and `style.css`, then `frame` (how a page asks, draws and refreshes) with `selectors` (its row) and
-`trust` (its first line and its chip). Then what they show: `figures`, `objectives`, `verdicts`, `one_turn`,
-`several_runs`.
+Read `markup` and `style.css`, then `frame` (how a page queries, draws and refreshes) with `selectors` (its row of
+selectors) and `trust` (its first line and its chip). Then their content: `figures`, `objectives`, `verdicts`,
+`one_turn`, `several_runs`.
 """

@@ -1,5 +1,6 @@
-"""The figures of a run, as HTML: large numbers, stages against objectives, cohorts, outcomes, slow turns, and which
-dimension explains some of them."""
+"""The figures of a run, as HTML: large numbers, stages against objectives, cohorts, outcomes, slow turns, and the
+dimensions that explain a selection of turns.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -62,8 +63,8 @@ def tile_row(tiles: Sequence[str]) -> Html:
 def tile(
     name: str, value: str, sub: str, *, mark: str = "", known: bool = True, bar: str = "", hover: str = ""
 ) -> Html:
-    """A large number with its name, and with what there is to know of it below; `mark` and `bar` are HTML, and `hover`
-    says what the number is from."""
+    """A large number below its name and above a remark; `mark` and `bar` are HTML, and `hover` says what the number is
+    derived from."""
     title = f' title="{escape(hover)}"' if hover else ""
     return Html(
         f'<div class="vp-tile"><div class="top"><span class="name">{escape(name)}</span>{mark}</div>'
@@ -117,8 +118,8 @@ def _good(headline: ObjectiveStatus | None) -> Html:
 
 
 def _answered(turns: TurnCounts, unanswered: int) -> Html:
-    """The turns to which no answer was received, as the reports count them, and what they ended as where that is
-    all."""
+    """The tile of turns without an answer, counted as in the reports, with their outcomes if these account for all of
+    them."""
     if not turns.eligible:
         return tile("Not answered", "not known", "no eligible turn", known=False)
     sub = "every turn was answered"
@@ -132,7 +133,7 @@ def _answered(turns: TurnCounts, unanswered: int) -> Html:
 
 
 def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
-    """p50, p95 and p99 of each stage with n, with its objective and the verdict. Milliseconds."""
+    """A table of p50, p95, p99 and n of each stage in milliseconds, with its objective and the verdict."""
     by_metric: dict[str, ObjectiveStatus] = {}
     for status in statuses:
         if status.metric is not None:
@@ -157,13 +158,13 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
 
 
 def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
-    """A line for each name whose figures have measurement bounds that differ from them, and one for estimates."""
+    """A line for each name whose measurement bounds differ from its figures, and one for estimates."""
     stated = ((name, text) for name, stats in named for text in (stats.stated_bounds, stats.stated_estimates))
     return "".join(hint(f"{name}: {text}") for name, text in stated if text is not None)
 
 
 def _tally(statuses: Sequence[ObjectiveStatus]) -> Html:
-    """Return how many objectives are met, missed and not known, the missed first."""
+    """Chips with the numbers of missed, met and undecided objectives."""
     undecided = "undecided" if all(status.verdict.is_judged for status in statuses) else "not judged"
     words: dict[State, str] = {"missed": "missed", "met": "met", "unknown": undecided}
     chips = [
@@ -202,7 +203,7 @@ def _count(stats: MetricStats) -> TableCell:
 
 
 def _percentiles(stats: MetricStats) -> list[TableCell]:
-    """p50, p95 and p99; of an estimate its interval is below it."""
+    """The cells of p50, p95 and p99; below an estimate is its interval."""
     cells: list[TableCell] = []
     for name in PERCENTILES:
         figure, _, between = descriptions.percentile(stats, name).partition(" (")
@@ -215,7 +216,7 @@ def _percentiles(stats: MetricStats) -> list[TableCell]:
 
 
 def cohorts(summaries: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> Html:
-    """One row per cohort on one scale, so that two can be compared by eye. Milliseconds."""
+    """A table with one row per cohort, all on one scale in milliseconds, for comparison by eye."""
     head = section("Cohorts", "voice to voice, ms")
     if not summaries:
         return Html(head + hint("no turn names a cohort: run with --cohort, or let the endpoint say it"))
@@ -256,7 +257,7 @@ def _range(stats: MetricStats, color: str, reach: float) -> Html:
 
 
 def failures(causes: Sequence[FailureCount]) -> Html:
-    """Return why turns failed, the commonest cause first; nothing where none did."""
+    """A table of the causes of failed turns, the most common first; empty if no turn failed."""
     if not causes:
         return Html()
     rows = [
@@ -272,7 +273,7 @@ def failures(causes: Sequence[FailureCount]) -> Html:
 
 
 def slowest(turns: Sequence[Turn], choice: Choice, clock: Clock) -> Html:
-    """The slowest turns, each a link to its waterfall."""
+    """A table of the slowest turns, each with a link to its waterfall."""
     if not turns:
         return Html()
     columns = ("voice to voice", "began", "utterance", "length", "noise", "cohort", "route", "fallback")
@@ -310,8 +311,8 @@ _ALONE: Final = {
 
 
 def budget(stats: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> Html:
-    """Return where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
-    objective asks that a stage is over."""
+    """Bars of the stages of voice-to-voice at p50 and at p95, on one scale, with a tick at the deadline that an
+    objective sets for a stage."""
     remark = (
         "each stage at p50 and at p95, ms, as the service reports it, else as the caller saw it, over the answered "
         "turns; percentiles of stages do not add up to that of the whole"
@@ -354,8 +355,8 @@ def _ns(stage: StageStats, name: str) -> float | None:
 def _ticks(
     known: Sequence[StageStats], name: str, over_by: Mapping[str, float], alone: Mapping[str, float]
 ) -> list[tuple[float, str, str]]:
-    """The ticks of a row, each with its place in ns, its title and its style: of the stages up to one at a fixed time,
-    of one alone from where it begins in this row."""
+    """The ticks of a row as position in ns, title and style: objectives for the time until a stage ends are at a fixed
+    position, objectives for one stage alone count from its start in this row."""
     ticks = [
         (at, f"{what}: its objective is {formatting.declared_milliseconds(at)} after the caller's speech", "")
         for what, at in over_by.items()
@@ -394,7 +395,7 @@ def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[t
 
 
 def outcomes(turns: TurnCounts) -> Html:
-    """Return how every turn ended, invalid ones included, and what of the generator's ended turns before their end."""
+    """The outcomes of all turns, including invalid ones, and the turns that the load generator cut short, by reason."""
     shown = [(name, OUTCOME_LABELS[name], n) for name in OUTCOMES if (n := turns.by_outcome.get(name))]
     parts = "".join(
         f'<i class="vp-o-{name}" style="width:{css_percent(n / turns.total)}" title="{label}: {n:,}"></i>'
@@ -418,8 +419,8 @@ NOTHING: Final = "no dimension is shown to set them apart"
 
 
 def explanation(explained: Explanation, selection: str) -> Html:
-    """The dimensions that explain a selection of turns, the one that does most first; `selection` says which turns were
-    selected ("bad turns"), in our own words or any text."""
+    """A table of the dimensions that explain a selection of turns, the strongest first; `selection` names the selected
+    turns ("bad turns") and may be any text."""
     title, rows = "Which dimension explains it", list[tuple[str, ...]]()
     for dimension in explained.dimensions:
         if (value := dimension.value) is not None and dimension.is_shown:

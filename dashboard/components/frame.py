@@ -1,8 +1,8 @@
-"""The frame of every page: its title, the age of what it shows, its selectors, and how it refreshes.
+"""The frame of every page: its title, the age of its data, its selectors, and its refresh.
 
-A page gives a question that is answered from one snapshot of the store, and a function that draws the answer. The
-frame asks when it draws, draws what all pages have in common, and says what is wrong before any figure. The time until
-it asks again follows what the last refresh cost, so that no page takes more than a fifth of a core, whatever its store.
+A page supplies a question, which is answered from one snapshot of the store, and a function that draws the answer. The
+frame sends the question, draws what all pages share, and reports faults above any figure. The interval between
+refreshes depends on the cost of the last one, so that no page takes more than a fifth of a core, whatever its store.
 """
 
 import os
@@ -40,7 +40,7 @@ Link = Mapping[str, str]
 
 
 class View(Offered, Protocol):
-    """The parts of an answer to a page's question that the frame shows."""
+    """The parts of a page's answer that the frame shows."""
 
     @property
     def summary(self) -> Summary | None: ...
@@ -52,8 +52,8 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """The context of an answer: its link, the store that gave it (None for a page about many), when it was asked for,
-    and how long that took."""
+    """The context of an answer: the link, the queried store (None for a page about many stores), the time of the query,
+    and how long it took."""
 
     link: Link
     source: Source | None
@@ -68,7 +68,7 @@ class PageContext:
 
     @property
     def store(self) -> str:
-        """The store that was asked."""
+        """The store that was queried."""
         return "" if self.source is None else self.source.store
 
     @property
@@ -83,8 +83,8 @@ class PageContext:
 
 
 def interval_s(least_s: float | None, took_s: float) -> float | None:
-    """The time between two refreshes: at least five times what the last one took, in steps of two, so that the pace of
-    a page rarely changes. None for a page that does not refresh."""
+    """The time between two refreshes: at least five times the cost of the last one, doubled as often as necessary so
+    that it rarely changes. None for a page that does not refresh."""
     every_s = least_s
     while every_s is not None and every_s < TIMES_THE_COST * took_s:
         every_s *= 2
@@ -93,12 +93,12 @@ def interval_s(least_s: float | None, took_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class DashboardPage(Generic[_Answer]):
-    """A page by its question and by what draws the answer.
+    """A page: its question, and the functions that draw the answer.
 
     `ask` answers a link from one snapshot of a store and raises TelemetryError; `find` finds the store, None for a page
-    about many. `selectors` are those of the row of the title, `offered` is the part of an answer that they show, and
-    `least_s` is the shortest time between two refreshes, None for none: where one of these changes, all of the page is
-    drawn again. `draw` draws what is below the row, which refreshes by itself.
+    about many. `selectors` are those of the title row, `offered` is the part of an answer that they show, and `least_s`
+    is the shortest time between two refreshes, None for none: if one of these changes, the whole page is drawn again.
+    `draw` draws everything below the row, which refreshes by itself.
     """
 
     title: str
@@ -172,7 +172,8 @@ class DashboardPage(Generic[_Answer]):
 
 
 def _try_again() -> None:
-    """Look again for a store that may come to be: the first run of this fragment is the page's own."""
+    """Draw the page again in case the store exists by now; the first run of this fragment belongs to the current
+    drawing."""
     if st.session_state.get("tried"):
         del st.session_state["tried"]
         st.rerun()
@@ -185,9 +186,9 @@ def run_page(
     draw: Callable[[_View, RunRecord, Summary, PageContext], None],
     says_limit: Callable[[_View], str] = lambda _view: "",
 ) -> DashboardPage[_View]:
-    """Make a page about the turns of a run; `draw` draws what is below the head, when there are turns to show. Where
-    the run says nothing about the service, `says_limit` gives the sentence that says so, as HTML, for a page that has
-    one of its own; empty for the frame's."""
+    """Create a page about the turns of a run; `draw` draws what is below the head if there are turns. For a run that
+    says nothing about the service, `says_limit` returns the page's own sentence on that, as HTML; if it is empty, the
+    frame shows its own."""
 
     def body(view: _View, context: PageContext) -> None:
         run, summary = view.run, view.summary
@@ -217,7 +218,7 @@ def run_page(
         return selectors_of_run(view, choice, context.source.elsewhere if context.source else ()), faults
 
     def least_s(view: _View) -> float | None:
-        """Return how often to look again: often while turns come in, never when the run has announced its end."""
+        """Return the time between refreshes: short while turns arrive, None once the run has announced its end."""
         if view.run is None or view.summary is None:
             return REFRESH_LIVE_S
         state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
@@ -229,8 +230,8 @@ def run_page(
 
 
 def _title(text: str) -> None:
-    """Draw the title of a page with the age of what it shows, and follow a switch between light and dark: pictures have
-    their colors from the server, all else has them from CSS."""
+    """Draw the page's title with the age of its data, and draw again on a switch between light and dark: charts get
+    their colors from the server, everything else from CSS."""
     drawn = st.context.theme.type
 
     def title() -> None:
@@ -250,7 +251,8 @@ def _title(text: str) -> None:
 
 
 def head(overview: str, shown: trust.Trust) -> None:
-    """The subject of a page as HTML, and how far its figures can be trusted, as a chip that opens the details."""
+    """Draw the subject of a page, which is HTML, and a chip on how far its figures can be trusted, which opens the
+    details."""
     left, right = st.columns([3, 1.25], vertical_alignment="center")
     with left:
         st.html(overview)
@@ -264,7 +266,7 @@ def viewer_zone() -> tzinfo:
 
 
 def unknown_run(run_id: str) -> Html:
-    """The store has no such run."""
+    """The content of a page whose run is not in the store."""
     wanted = f"The link asks for run <code>{escape(run_id)}</code>; choose another above."
     return empty("That run is not in this store", wanted)
 
@@ -281,7 +283,7 @@ def _no_turns(run: RunRecord, context: PageContext) -> Html:
 
 
 def start_a_run() -> str:
-    """Return how to get turns into the store that is shown."""
+    """Return instructions to get turns into the store that is shown."""
     by_command = "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
     service = "point a service's <code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
     return f"{_on_locusts_page() or by_command}, or {service}"
@@ -297,14 +299,13 @@ def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
 
 
 def no_runs_yet() -> Html:
-    """No run is at the places that are shown, and how to get a first one there."""
+    """The content of a page without any run, with instructions to start one."""
     first = _on_locusts_page() or "Start one with <code>voiceprobe run ws://…</code>"
     searched = escape(", ".join(places()))
     return empty("No runs yet", f"{searched}: no run is here. {first}; the run shows here while it goes on.")
 
 
 def _on_locusts_page() -> str:
-    """Return where callers are started if the launcher was given Locust's page: a viewer of this one may have no
-    command."""
+    """Return a link to Locust's page if the launcher was given its address: a viewer may have no command line."""
     address = escape(os.environ.get(ENV_LOCUST, ""))
     return address and f'Start callers on Locust\'s page, <a href="{address}">{address}</a>'

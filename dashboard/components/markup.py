@@ -1,4 +1,4 @@
-"""HTML in which texts from outside are safe: the pieces of which pages are made, and the one kind of table."""
+"""HTML in which external text is escaped: the building blocks of the pages, and the one kind of table."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -16,25 +16,25 @@ _LONGEST_NAME: Final = 32
 
 
 class Html(str):
-    """Markup of our own, in which every text from outside is escaped."""
+    """Markup in which all external text is escaped."""
 
     __slots__ = ()
 
 
 def escape(text: object) -> Html:
-    """Text from the store made safe to be in HTML: run, cohort and model names come from outside. What would turn the
-    order of our own words after it is written out."""
+    """Escape text from the store for HTML: run, cohort and model names are external. Control characters that would
+    reorder the text after them are written out."""
     return text if isinstance(text, Html) else Html(html.escape(visible(str(text)), quote=True))
 
 
 def short(name: str) -> Html:
-    """A name that somebody else gave, cut where it would take the room of figures; pointing at it shows all of it."""
+    """An external name, cut so that it leaves room for figures; its tooltip has all of it."""
     shown = one_line(name, _LONGEST_NAME)
     return escape(shown) if shown == name else Html(f'<span title="{escape(name)}">{escape(shown)}</span>')
 
 
 def css_percent(share: float, *, decimals: int = 2) -> str:
-    """A share of the room that a bar has, as CSS writes it: `33.33%`."""
+    """A share of a bar's length as CSS writes it: `33.33%`."""
     return f"{share * 100:.{decimals}f}%"
 
 
@@ -45,40 +45,40 @@ def stylesheet() -> str:
 
 
 def link_to(address: str, text: str, label: str = "") -> Html:
-    """A link that opens in the same window; `label` is its name for a screen reader where the text says too little."""
+    """A link that opens in the same window; `label` is its name for a screen reader if the text alone is not clear."""
     named = f' aria-label="{escape(label)}"' if label else ""
     return Html(f'<a href="{escape(address)}" target="_self"{named}>{escape(text)}</a>')
 
 
 def hint(text: str, css: str = "") -> Html:
-    """A remark in a line of its own."""
+    """A remark on its own line."""
     return Html(f'<div class="{f"vp hint {css}".strip()}">{escape(text)}</div>')
 
 
 def section(title: str, remark: str = "", end: str = "") -> Html:
-    """A heading with a remark, and what is at the end of its line."""
+    """A heading with a remark, and an element at the end of the line."""
     remarked = f' <span class="hint">{escape(remark)}</span>' if remark else ""
     return Html(f'<div class="vp vp-head"><h2>{escape(title)}{remarked}</h2>{escape(end)}</div>')
 
 
 def nothing(text: str) -> Html:
-    """Return what is shown in place of a figure that is not known."""
+    """A text in place of a figure that is not known."""
     return Html(f'<div class="vp vp-nothing">{escape(text)}</div>')
 
 
 def chip(state: State, text: str, title: str = "") -> Html:
-    """A label whose shape, word and color say the same."""
+    """A label whose shape, word and color mean the same."""
     return Html(f'<span class="vp-chip {state}" title="{escape(title)}">{SYMBOLS[state]} {escape(text)}</span>')
 
 
 def fact(key: str, value: str, state: State | None = None) -> Html:
-    """A line of an overview, or of details: what it is about, and of details how good that is."""
+    """A name and its value for an overview or for details, with a state in details."""
     mark = "" if state is None else f'<span class="vp-chip vp-plain {state}">{SYMBOLS[state]}</span>&nbsp;'
     return Html(f'<span><span class="key">{escape(key)}</span>{mark}{escape(value)}</span>')
 
 
 def fact_line(parts: Iterable[str], css: str = "") -> Html:
-    """Facts on one line, or as the lines of details; each is HTML."""
+    """Facts on one line, or one per line in details; each is HTML."""
     return Html(f'<div class="{f"vp vp-lines {css}".strip()}">{"".join(parts)}</div>')
 
 
@@ -92,26 +92,26 @@ def pairs(title: str, of: Sequence[tuple[str, str]], end: str = "", css: str = "
 
 
 def listed(items: Iterable[str], css: str = "") -> str:
-    """Items of a list; empty without one."""
+    """The items of a list as HTML; empty without items."""
     return "".join(f"<li{f' class={css}' if css else ''}>{escape(item)}</li>" for item in items)
 
 
 def note(title: str, sentences: Sequence[str], state: State = "missed") -> Html:
-    """Sentences on the data, above the figures that are right all the same; empty when there is nothing to say."""
+    """A box with sentences about the data, above figures that are correct nevertheless; empty without sentences."""
     if not sentences:
         return Html()
     return Html(f'<div class="vp vp-note {state}"><b>{chip(state, title)}</b><ul>{listed(sentences)}</ul></div>')
 
 
 def empty(title: str, *lines: str) -> Html:
-    """A page that has nothing to show says why, and what to do. `lines` are HTML."""
+    """The content of a page without data: why there is none, and what to do. `lines` are HTML."""
     shown = "".join(f"<div>{line}</div>" for line in lines)
     return Html(f'<div class="vp vp-empty"><h2>{escape(title)}</h2>{shown}</div>')
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A cell of a table that is more than its text; `span` is over how many columns it goes."""
+    """A table cell that is more than its text; `span` is the number of columns that it covers."""
 
     text: str
     title: str = ""
@@ -137,10 +137,10 @@ def table(
     css: str = "",
     captioned: bool = False,
 ) -> Html:
-    """A table in a region of its own, which scrolls by finger and keyboard where the window is narrow.
+    """A table in its own region, which scrolls by touch and keyboard in a narrow window.
 
-    `#` begins the name of a column of figures; the first cell of a row names it. A row of one cell is a heading.
-    `label` is for screen readers, and above the table where it is `captioned`.
+    `#` begins the name of a column of figures; the first cell of a row is its header. A row of one cell is a heading.
+    `label` is for screen readers, and above the table if it is `captioned`.
     """
     heads = "".join(
         f'<th scope="col"{" class=num" if column.startswith("#") else ""}>{escape(column.removeprefix("#"))}</th>'

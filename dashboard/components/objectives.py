@@ -20,7 +20,7 @@ class ObjectiveStatus:
 
     @property
     def metric(self) -> str | None:
-        """The metric it is about, None when it is about something else than a metric."""
+        """The objective's metric, None if it is not about a metric."""
         return self.objective.metric
 
     @property
@@ -55,7 +55,7 @@ class ObjectiveStatus:
 def statuses(
     objectives: Sequence[Objective], count: Callable[[Objective], EligibleTurns], *, unjudged: str | None = None
 ) -> tuple[ObjectiveStatus, ...]:
-    """Judge the objectives, each with its verdict. `unjudged` says why no verdict may be given, if none may."""
+    """Judge the objectives. `unjudged` says why no verdict may be given, if none may."""
     verdicts = judge(objectives, count)
     if unjudged is not None:
         verdicts = not_judged(objectives, verdicts, unjudged)
@@ -63,12 +63,12 @@ def statuses(
 
 
 def statuses_of(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> tuple[ObjectiveStatus, ...]:
-    """The objectives, each with its verdict, which are in the same order."""
+    """Pair the objectives with their verdicts, which are in the same order."""
     return tuple(ObjectiveStatus(o, v) for o, v in zip(objectives, verdicts, strict=True))
 
 
 def gauge(share: float | None, *, missed: bool) -> Html:
-    """A bar of what is left of an error budget; nothing where that is not known."""
+    """A bar of the error budget that is left; empty if that is not known."""
     if share is None:
         return Html()
     width = css_percent(max(0.0, min(1.0, share)), decimals=1)
@@ -76,15 +76,14 @@ def gauge(share: float | None, *, missed: bool) -> Html:
 
 
 def state_of(budget: ErrorBudget, *, claims_nothing: bool = False) -> State:
-    """Return what the row says in a word, a shape and a color. Turns of runs that claim nothing show no objective as
-    met."""
+    """Return the state of a row. For turns of runs without a verdict, no objective is met."""
     if budget.fires or budget.is_met is False:
         return "missed"
     return "unknown" if budget.is_met is None or claims_nothing else "met"
 
 
 def state_chip(budget: ErrorBudget, *, claims_nothing: bool = False) -> Html:
-    """The state, with the alert that fires."""
+    """A chip with the state, and with the alert that fires."""
     firing = next((alert for alert in budget.alerts if alert.fires), None)
     if firing is not None:
         title = f"both the last {firing.long} and the last {firing.short} burn faster than that"
@@ -98,7 +97,7 @@ def state_chip(budget: ErrorBudget, *, claims_nothing: bool = False) -> Html:
 
 
 def budgets_table(budgets: Sequence[ErrorBudget], caption: str, *, claims_nothing: bool = False) -> Html:
-    """Every objective: its budget and the burn rate of each window."""
+    """A table of every objective: its error budget, and the burn rate of each window."""
     columns = ("objective", "state", "error budget, 28 days", *(f"#{window}" for window in SHOWN_WINDOWS))
     rows: list[tuple[str | TableCell, ...]] = []
     for budget in budgets:

@@ -34,8 +34,8 @@ def _ms(ns: float | None) -> str:
 
 
 def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, whole_call: bool = False) -> Html:
-    """The turn's figures in one line; above its own picture, a second line on how the two sides were brought
-    together."""
+    """The turn's figures on one line, and below it how far both sides can be compared, or that the picture is of the
+    whole call."""
     shown = client or service
     reported = _ms(picture.service_voice_to_voice_ns)
     parts = [("voice to voice", reported)]
@@ -55,7 +55,7 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
 
 
 def pairing(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
-    """Return how far the two sides can be compared."""
+    """Describe how far the two sides can be compared."""
     if client is None:
         return "Only the service reported this turn: the figures are its own, what the caller heard is not known."
     if service is None:
@@ -102,7 +102,7 @@ def _half_width(ns: int | None) -> str:
 
 
 def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> Html:
-    """Return when the turn was, and what it was about."""
+    """The time of the turn, and its value of each dimension."""
     if turn is None:
         return Html()
     hit = f"hit, {turn.cache_tier or 'tier not named'}" if turn.cache_hit else "miss"
@@ -124,7 +124,7 @@ def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> Html:
 
 
 def moments(picture: Waterfall) -> Html:
-    """Every moment of both sides in order, for those who want the figures of the marks."""
+    """A table of every timestamp of both sides in order: the figures behind the marks."""
     of = [(formatting.signed_milliseconds(mark.at_ns), f"{_moment(mark.name)}, {_SIDES[mark.source]}")
           for mark in picture.marks]  # fmt: skip
     return pairs("Moments", of, css="twice")
@@ -137,7 +137,8 @@ def _moment(name: str) -> str:
 
 
 def reported(client: Turn | None) -> Html:
-    """The latencies that the service states of itself, apart from what was measured; empty where it states nothing."""
+    """The latencies that the service reports itself, separate from those that were measured; empty if it reports
+    none."""
     if client is None or not client.service_reported:
         return Html()
     stated = zip(client.service_reported, client.service_reported_ns, strict=False)
@@ -145,7 +146,7 @@ def reported(client: Turn | None) -> Html:
 
 
 def notices(excerpt: CallExcerpt | None, kept_in: str | None) -> str:
-    """One line on what was kept, where it is, and until when."""
+    """One line on what was kept of the call, where, and until when."""
     if excerpt is None:
         elsewhere = Html(
             "Nothing of this call is kept in this store's folder. The run kept calls on the machine of its callers, in "
@@ -163,7 +164,7 @@ def notices(excerpt: CallExcerpt | None, kept_in: str | None) -> str:
 
 
 def words(client: Turn | None, excerpt: CallExcerpt | None) -> str:
-    """The words that were said, recognized and answered, as far as they were kept."""
+    """The texts that were spoken, recognized and answered, as far as they were kept."""
     kept = None if excerpt is None else excerpt.turn
     transcript = (None if kept is None else kept.transcript) or (None if client is None else client.transcript_pii)
     asked, answered = (None, None) if kept is None else (kept.asked, kept.reply)

@@ -1,4 +1,4 @@
-"""The row of selectors: what to look at. The link always carries the choice, and is the one place where it is kept."""
+"""The row of selectors. The link always carries the selection, and is the only place where it is stored."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class Offered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A choice of one thing: its parameter in the link, the values, the choice of the link, the name of the empty one,
-    and the names of the others where they differ from the values."""
+    """A selector of one parameter of the link: its values, the value in the link, the label of the empty choice, and
+    the labels of values where they differ."""
 
     name: str
     values: Sequence[str]
@@ -74,7 +74,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class SelectorRow:
-    """The selectors of a page: those in sight with their widths, and the others behind "Filters"."""
+    """The selectors of a page: those always visible, with their widths, and those behind "Filters"."""
 
     in_sight: Sequence[tuple[Selector, float]] = ()
     behind: Sequence[Selector] = ()
@@ -116,7 +116,7 @@ def selectors_of_run(offered: Offered, choice: Choice, elsewhere: Sequence[RunEn
 
 
 def value_selector(offered: Offered, choice: Choice, name: str) -> Selector:
-    """The selector of a value of turns."""
+    """The selector of the value of a dimension."""
     return Selector(name, offered.choices.get(DIMENSION_OF[name], ()), getattr(choice, name), _ANY_VALUE[name])
 
 
@@ -139,7 +139,7 @@ def run_selector(
 
 
 def run_label(run: RunRecord) -> str:
-    """A run as the selector names it."""
+    """The label of a run in a selector."""
     if run.service is not None:
         return f"service {run.service.service} · {run.service.day:%d %b} UTC · {formatting.turns(run.turns)}"
     return f"{run.run_id} · {descriptions.day_and_time(run.first_unix_ns)} UTC · {formatting.turns(run.turns)}"
@@ -161,8 +161,8 @@ def linked_select(
     rewrite: Callable[..., None],
     **given: Any,
 ) -> None:
-    """A list to choose from, in which the link decides what is chosen, also when it changed under the page; `rewrite`
-    lets the link say what was chosen."""
+    """A select box whose value is in the link, even if the link changes while the page is open; `rewrite` writes the
+    selection into the link."""
     hold(key, chosen)
     st.selectbox(label, list(options), format_func=label_of, key=key, on_change=rewrite, kwargs=given)
 
@@ -170,7 +170,7 @@ def linked_select(
 def parameter_select(
     name: str, label: str, options: Sequence[str], chosen: str, label_of: Callable[[str], str] = str
 ) -> None:
-    """A list whose choice is the parameter `name` of the link; all others stay."""
+    """A select box for the parameter `name` of the link; all other parameters stay."""
     linked_select(label, options, chosen, key=_KEY + name, label_of=label_of, rewrite=_rewrite_parameter, name=name)
 
 

@@ -35,7 +35,7 @@ _BEHAVIOR: Final = (
 
 
 def list_rows(entries: Sequence[RunEntry], zone: tzinfo) -> list[dict[str, Any]]:
-    """The rows of the list."""
+    """The rows of the list of runs."""
 
     def ms(ns: float | None) -> float | None:
         return None if ns is None else formatting.in_milliseconds(ns)
@@ -64,7 +64,7 @@ def list_rows(entries: Sequence[RunEntry], zone: tzinfo) -> list[dict[str, Any]]
 
 
 def left_out(ticked: Sequence[RunEntry]) -> str:
-    """The sentence on ticked runs that the filter leaves out, and that are shown all the same; empty without one."""
+    """A sentence on selected runs that the filter excludes and that are shown nevertheless; empty if there are none."""
     if not ticked:
         return ""
     names = ", ".join(entry.title for entry in ticked)
@@ -74,7 +74,7 @@ def left_out(ticked: Sequence[RunEntry]) -> str:
 
 
 def comparison_head(comparison: RunComparison) -> Html:
-    """Return what is to be known before any number, and the verdict."""
+    """The context of a comparison, to be read before its figures, and the verdict."""
     return Html(
         f'<div class="vp vp-compared"><h3>{escape(title_of(comparison))}</h3>'
         f'<ul class="hint">{listed(context_lines(comparison))}</ul>'
@@ -83,7 +83,7 @@ def comparison_head(comparison: RunComparison) -> Html:
 
 
 def comparison_table(comparison: RunComparison) -> Html:
-    """Every figure of a run with the baseline's."""
+    """A table of every figure of a run and the baseline's."""
     rows: list[Sequence[str]] = []
     for title, differences in grouped(comparison):
         rows.append((title,))
@@ -98,7 +98,7 @@ def comparison_table(comparison: RunComparison) -> Html:
 
 
 def behavior(run_details: Sequence[tuple[str, RunDetails]]) -> Html:
-    """Barge-in and patience of each run, as a table."""
+    """A table of barge-in and patience per run."""
     rows: list[tuple[str, ...]] = []
     for name, details in run_details:
         done, between, stop = details.behavior, details.abandoned_interval, details.barge_in_stop
@@ -129,7 +129,7 @@ NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 def conditions(
     shown: Sequence[RunEntry], objectives: Sequence[Objective], details: Callable[[RunEntry], RunDetails]
 ) -> None:
-    """Latency by load and by profile, word errors, barge-in and patience."""
+    """Draw latency by load and by profile, word errors, barge-in and patience."""
     run_details: list[tuple[str, RunDetails]] = []
     for entry in shown:
         try:

@@ -1,5 +1,6 @@
-"""The head of a page: which data and how old, and whether its figures can be trusted, as one chip (valid · telemetry
-complete · calibrated ± x ms) with its details. Pure."""
+"""The head of a page: its data and their age, and whether its figures can be trusted, as one chip (valid · telemetry
+complete · calibrated ± x ms) with its details. Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ def overview(
     *,
     window: str | None = None,
 ) -> Html:
-    """One line: which data, how old it is, and how much of it."""
+    """One line: which data is shown, its age, and its amount."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
     described = descriptions.describe_state(state, newest, now_unix_ns, zone, is_service=run.service is not None)
@@ -49,7 +50,7 @@ def overview(
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The parts of the chip, each of which says what is wrong with it, or that nothing is; and the lines behind it."""
+    """The parts of the chip, each a weakness or the remark that there is none, and the lines of the details."""
 
     parts: Sequence[Part]
     lines: Sequence[Html]
@@ -112,7 +113,7 @@ def _validity(invalid: int, total: int) -> Part:
 
 
 def _telemetry(loss: TelemetryLoss | None) -> tuple[str, Part]:
-    """Return whether telemetry is complete in words, and as a part of the chip; None is a loss that nobody knows."""
+    """Describe whether telemetry is complete, in a sentence and as a part of the chip; None is an unknown loss."""
     text, good = ("not known", None) if loss is None else descriptions.describe_loss(loss)
     if loss is None or good is None:
         return text, ("unknown", "telemetry loss not known")
@@ -161,7 +162,7 @@ def turns_trust(measured: MeasuredTurns) -> Trust:
 
 # Of a list of runs, those that go on are left out: their figures change at every look, and claim nothing yet.
 def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> Html:
-    """One line: which runs, how new, and how much of them."""
+    """One line: how many runs are listed, when the newest began, and how many turns they have."""
     ended = _ended(listed)
     many = count(of_all, "run") if len(listed) == of_all else f"{number(len(listed))} of {count(of_all, 'run')}"
     going_on = len(listed) - len(ended)
@@ -180,7 +181,7 @@ def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
 
 
 def runs_trust(listed: Sequence[RunEntry]) -> Trust:
-    """Describe how well the runs of a list were measured, with those that weaken it."""
+    """Describe how well the listed runs were measured, and name those that were not measured well."""
     ended, states = _ended(listed), sorted({entry.state for entry in listed})
     total, invalid = sum(entry.turns for entry in ended), [entry for entry in ended if entry.invalid]
     limited = [entry for entry in ended if entry.is_generator_limited]
@@ -218,7 +219,7 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
 
 
 def _some_of(some: int, of_all: int, what: str) -> str:
-    """`2 of 8 runs damaged`; of one run only what it is."""
+    """`2 of 8 runs damaged`; for a list of one run only its state."""
     return what if of_all == 1 else f"{number(some)} of {count(of_all, 'run')} {what}"
 
 
@@ -258,7 +259,7 @@ def _calibration_of_runs(heard: Sequence[RunEntry]) -> tuple[Part, Html]:
 
 
 def _named(runs: Sequence[RunEntry]) -> str:
-    """`2 runs (base, slow)`: how many, and the first of them by name; the list has all of them."""
+    """`2 runs (base, slow)`: their number and the names of the first; the list has all names."""
     names = [entry.title for entry in runs[:_MOST_NAMED]]
     more = [f"{number(len(runs) - _MOST_NAMED)} more"] if len(runs) > _MOST_NAMED else []
     return f"{count(len(runs), 'run')} ({', '.join([*names, *more])})"

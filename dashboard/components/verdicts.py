@@ -19,7 +19,7 @@ _FIGURES: Final = ("#candidate", "#control", "#difference", "#bounds", "#margin"
 
 
 def sentence(state: State, word: str, text: str, parts: str, when: str = "") -> Html:
-    """A sentence with its state, and below it the items of a list, which are HTML."""
+    """A sentence with its state, and below it a list of items, which are HTML."""
     at = f'<span class="hint">{escape(when)}</span>' if when else ""
     css = "" if state == "unknown" else f" {state}"
     return Html(
@@ -36,8 +36,8 @@ def verdict(
     *,
     cause: LoggedVerdict | None = None,
 ) -> Html:
-    """A verdict, with its reasons and what it waits for. `about` is HTML on what it is over, `cause` the verdict that
-    rolled back before it."""
+    """A verdict with its reasons and what it waits for. `about` is HTML on the turns that it covers, `cause` the
+    earlier verdict that rolled back."""
     newest_verdict = newest.verdict
     # The sentence holds the first reason.
     reasons = newest_verdict.reasons[1:]
@@ -52,15 +52,15 @@ def verdict(
 
 
 def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") -> Html:
-    """Every check with its figures, bounds and margin; those that are worse first."""
+    """A table of every check with its figures, bounds and margin; the worse ones first."""
     order = {"worse": 0, "unknown": 2, "within": 3}
     ordered = sorted(rows, key=lambda row: order.get(row.status, 1))
     return figure_table([(row, status(row), "") for row in ordered], caption, first)
 
 
 def figure_table(rows: Sequence[tuple[CheckRow, str, str]], caption: str, first: str) -> Html:
-    """A table of figures, each with its state and a remark on its margin, which are HTML; with the shares that decide
-    checks of quantiles where there are some."""
+    """A table of figures, each with its state and a remark on its margin, which are HTML; for checks of quantiles also
+    the shares that decide."""
     beyond = any(row.beyond for row, _, _ in rows)
     cells = [
         (
@@ -75,14 +75,14 @@ def figure_table(rows: Sequence[tuple[CheckRow, str, str]], caption: str, first:
 
 
 def explanation(rows: Sequence[CheckRow]) -> str:
-    """Return what the shares of a table mean, below it; "" where there are none."""
+    """Explain the shares of a table; "" if it has none."""
     text = explanation_of(rows)
     return "" if text is None else hint(text)
 
 
 def status(row: CheckRow, *, is_judged: bool = True) -> Html:
-    """Return what a check says, with the reason where it says nothing; of a figure that nobody checks that it is only
-    shown."""
+    """The status of a check, with the reason if it has no verdict; for a figure that is not checked, that it is
+    informational."""
     if is_judged:
         word, state = STATUS_WORDS.get(row.status, row.status), _STATUS_STATES.get(row.status, "unknown")
         shown = chip(state, word, row.reason or "")
@@ -93,7 +93,7 @@ def status(row: CheckRow, *, is_judged: bool = True) -> Html:
 
 
 def sample_ratio(comparison: CohortComparison) -> str:
-    """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
+    """The callers of both cohorts against the planned shares, the probability of that split, and the consequence."""
     ratio, sides = comparison.sample_ratio, (comparison.candidate, comparison.control)
     if ratio is None:
         callers = " and ".join(f"{formatting.count(side.callers, 'caller')} on {side.cohort}" for side in sides)
@@ -123,7 +123,7 @@ def _not_tested(comparison: CohortComparison) -> str:
 
 
 def completeness(comparison: CohortComparison) -> str:
-    """Lost telemetry, invalid turns, and units in both cohorts against what may be."""
+    """Lost telemetry, invalid turns, and units in both cohorts, each against its limit."""
     lost, limits, counts = comparison.telemetry_lost, comparison.limits, comparison.units
     allowed = limits.telemetry_loss
     if lost is None:
@@ -155,7 +155,7 @@ def _within(is_sound: bool, word: str, text: str, otherwise: str = "too many") -
 
 
 def _check(state: State, word: str, text: str) -> str:
-    """A line behind its state."""
+    """A list item that begins with its state."""
     return f"<li>{chip(state, word)} <span>{escape(text)}</span></li>"
 
 

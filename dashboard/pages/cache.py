@@ -1,4 +1,4 @@
-"""The page about caches and routing: what answered, how long that took, and what caches save."""
+"""The Cache page: which cache, route or model answered, the latency of each, and the time that caches save."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -25,7 +25,7 @@ _COLUMNS: Final = ("answered by", "#turns", "#p50", "#p95", "#p99", "#n")
 
 
 def ask(source: Source, link: Mapping[str, str]) -> CachePage:
-    """The answer for a link. Raises StoreError when the store cannot be read."""
+    """Answer a link. Raises StoreError if the store cannot be read."""
     return source.reader.cache_page(Choice.of(link)[0].view())
 
 
@@ -55,7 +55,7 @@ def counted(title: str, remark: str, counts: CountsOverTime, context: PageContex
 
 
 def tiles(cache: CacheAnswer) -> Html:
-    """Hit rate, what hits save, and how often a cache gave a wrong answer."""
+    """Hit rate, the time that hits save, and how often a cache gave a wrong answer."""
     rate = NOT_OBSERVABLE if cache.hit_rate is None else formatting.percent(cache.hit_rate)
     of = f"{formatting.number(cache.hits)} of {formatting.turns(cache.reported)} with a hit or a miss reported"
     parts = [tile("Cache hits", rate, of, known=cache.hit_rate is not None)]

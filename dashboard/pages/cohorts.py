@@ -55,7 +55,7 @@ _SHOWN_INTERVALS: Final = "differences with 95 % intervals, which decide nothing
 
 
 def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
-    """The answer for a link. Raises StoreError when the store cannot be read."""
+    """Answer a link. Raises StoreError if the store cannot be read."""
     turns = link.get(TURNS)
     return source.reader.cohorts_page(
         CohortsQuestion(
@@ -145,7 +145,8 @@ def _differences(comparison: CohortComparison, rows: Sequence[CheckRow], says: s
 
 
 def _choose(view: CohortsAnswer, comparison: CohortComparison | None) -> None:
-    """Draw how much is compared, and the choice of cohorts and turns where there is one. The link keeps it."""
+    """Draw how much is compared, and selectors of cohorts and turns if there is a choice. The link stores the
+    selection."""
     columns = st.columns([1.4, 1, 1, 1], gap="small", vertical_alignment="center")
     if comparison is not None:
         with columns[0]:
@@ -188,8 +189,8 @@ def _says_limit(view: CohortsAnswer) -> str:
 
 
 def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str) -> Html:
-    """The first part of the page: the rollout's verdict where there is one, and the comparison's own sentence where the
-    turns below are others than that verdict's."""
+    """The first part of the page: the rollout's verdict if there is one, and the comparison's own sentence if it covers
+    other turns than that verdict."""
     parts: list[str] = []
     of, own = view.rollout, view.sentence
     if of is not None:
@@ -205,7 +206,7 @@ def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str
 
 
 def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> Html:
-    """Name the turns that the verdict is over."""
+    """Describe the turns that the verdict covers."""
     begin = "the first turn" if newest.since_unix_ns is None else descriptions.day_and_time(newest.since_unix_ns, zone)
     late = f"; {formatting.turns(of.late_turns)} of them came in later" if of.late_turns else ""
     until = descriptions.day_and_time(newest.at_unix_ns, zone)
@@ -213,7 +214,7 @@ def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> Ht
 
 
 def own_sentence(comparison: ComparisonSentence, *, is_of_others: bool) -> Html:
-    """The comparison's own sentence; where a rollout has a verdict, it is of a part of the turns, or of others."""
+    """The comparison's own sentence; if a rollout has a verdict, the sentence is marked as one about other turns."""
     parts = listed(comparison.reasons) + listed([comparison.basis], "hint")
     if not is_of_others:
         return verdicts.sentence(*_STATES[comparison.state], comparison.sentence, parts)
@@ -223,7 +224,7 @@ def own_sentence(comparison: ComparisonSentence, *, is_of_others: bool) -> Html:
 
 
 def sizes(comparison: CohortComparison) -> Html:
-    """A line on how much is compared, and how it was drawn."""
+    """One line on how many turns are compared and how they were sampled."""
     parts = [
         f"<span><b>{formatting.turns(of.eligible)}</b> of {escape(of.cohort)} ({role})</span>"
         for of, role in ((comparison.candidate, "candidate"), (comparison.control, "control"))
@@ -236,7 +237,7 @@ def sizes(comparison: CohortComparison) -> Html:
 
 
 def figures_table(rows: Sequence[CohortFigure], caption: str) -> Html:
-    """Figures of both cohorts with their differences, in their order."""
+    """A table of the figures of both cohorts and their differences, in their order."""
     assumed = ' <span class="hint">assumed</span>'
     cells = [
         (figure.row, verdicts.status(figure.row, is_judged=figure.decides), assumed if figure.is_assumed else "")

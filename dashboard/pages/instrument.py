@@ -1,4 +1,4 @@
-"""The page about the instrument itself: whether the load generator kept its pace, and what telemetry is missing."""
+"""The Instrument page: whether the load generator kept its pace, and which telemetry is missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,7 +23,7 @@ _FAR_ABOVE: Final = "That limit is far above these values and not drawn."
 
 
 def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
-    """The answer for a link. Raises StoreError when the store cannot be read."""
+    """Answer a link. Raises StoreError if the store cannot be read."""
     return source.reader.instrument_page(Choice.of(link)[0].view())
 
 
@@ -64,7 +64,7 @@ def _gauge(gauge: str, series: GaugeSeries | None, context: PageContext) -> None
 
 
 def figures(summary: Summary) -> Html:
-    """The figures of the generator's health over all turns, each with what it is."""
+    """A table of the load generator's health over all turns, each figure with its definition."""
     generator = summary.generator
     processes = formatting.count(generator.processes, "process", "processes")
     rows = [(generator.describe(figure), figure.definition) for figure in SUMMARY_FIGURES]
@@ -72,7 +72,7 @@ def figures(summary: Summary) -> Html:
 
 
 def loss(losses: Sequence[LossOfProcess]) -> Html:
-    """The telemetry of each process that arrived."""
+    """A table of the telemetry that arrived from each process."""
     title = "Telemetry by process"
     heading = section(title, "turns; missing are those whose number never arrived")
     if not losses:

@@ -1,4 +1,4 @@
-"""The Now page: one screen that says how a run is doing."""
+"""The Now page: the state of a run on one screen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -46,7 +46,7 @@ class NowView(PageAnswer):
 
 
 def ask(source: Source, link: Mapping[str, str]) -> NowView:
-    """The answer for a link. Raises StoreError when the store cannot be read."""
+    """Answer a link. Raises StoreError if the store cannot be read."""
     asked = Choice.of(link)[0].question(source.objectives, _metric(link))
     return judged(source.reader.page(asked), source.objectives)
 
@@ -76,7 +76,7 @@ def _metric(link: Mapping[str, str]) -> str:
 
 
 def limit_html(view: NowView) -> Html:
-    """The verdict sentence of a run without a verdict, shown before any figure; else empty."""
+    """The sentence on a run without a verdict, shown before any figure; empty for other runs."""
     if view.verdict is None or view.summary is None or view.summary.limit is None:
         return Html()
     if view.verdict.state != "not_judged":
@@ -85,8 +85,8 @@ def limit_html(view: NowView) -> Html:
 
 
 def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> Html:
-    """The verdict sentence, with its state as a shape, a word and a color. It says its times in UTC, as everywhere;
-    where the viewer's clock differs, the beginning of a miss follows in the time of the picture. `above` is HTML."""
+    """The verdict sentence, with its state as a shape, a word and a color. Its times are in UTC, as everywhere; if the
+    viewer's zone differs, the start of a miss is repeated in that zone. `above` is HTML."""
     state = _STATES.get(verdict.state, "unknown")
     since = None if verdict.cause is None else verdict.cause.since_unix_ns
     here = "" if since is None else descriptions.time_of_day(since, zone)
@@ -97,7 +97,7 @@ def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> Ht
 
 
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
-    """The verdict and the three large numbers, and the figures below them."""
+    """Draw the verdict and the three large numbers, and the figures below them."""
     if view.verdict is not None and not limit_html(view):
         st.html(verdict_html(view.verdict, context.zone))
     st.html(figures.tiles(summary, view.statuses))

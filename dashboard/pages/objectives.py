@@ -1,4 +1,4 @@
-"""The Objectives page: what is left of each error budget, and how fast it goes; missed ones first."""
+"""The Objectives page: how much of each error budget is left, and how fast it is spent; missed objectives first."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ _ALERTS: Final = (
 
 
 def ask(source: Source, link: Mapping[str, str]) -> ObjectivesPage:
-    """The answer for a link; its time and its phase are for other pages. Raises StoreError when the store cannot be
+    """Answer a link without its time and phase, which are for other pages. Raises StoreError if the store cannot be
     read."""
     f = replace(Choice.of(link)[0].view().filter, phase=None)
     return source.reader.objectives_page(source.objectives, f)
@@ -63,7 +63,7 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
 
 
 def _nothing(view: ObjectivesPage, context: PageContext) -> Html:
-    """Return why there is no figure."""
+    """The content of the page if there are no figures."""
     choice = context.choice
     if choice.run is not None and view.run is None:
         return frame.unknown_run(choice.run)
@@ -99,7 +99,7 @@ def _overview(view: ObjectivesPage, context: PageContext) -> Html:
 
 
 def _limited(answer: BurnRateAnswer) -> str:
-    """Return what part of the turns says nothing about the service where each run is judged by itself."""
+    """A sentence on the turns of runs in which the load generator was the limit."""
     turns, runs = formatting.turns(answer.limited.turns), formatting.count(answer.limited.runs, "run")
     return (
         f"{turns} of these are of {runs} whose load generator was the limit, not the service. Such a run claims "

@@ -41,7 +41,7 @@ _HISTORY: Final = "the verdict's history: where the decision or the stage change
 
 
 def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
-    """The answer for a link. Raises StoreError when the store cannot be read."""
+    """Answer a link. Raises StoreError if the store cannot be read."""
     return source.reader.rollout_page(RolloutChoice.of(link)[0].rollout, source.objectives)
 
 
@@ -83,7 +83,7 @@ def _draw(answer: RolloutPage, context: PageContext) -> None:
 
 
 def _overview(answer: RolloutPage) -> Html:
-    """One line: which rollout, of which cohorts, and how many turns of them there are."""
+    """One line: the rollout, its cohorts, and the number of their turns."""
     parts = [fact("rollout", answer.name or "")]
     if answer.candidate is not None and answer.control is not None:
         parts += [fact("candidate", answer.candidate), fact("control", answer.control)]
@@ -150,7 +150,7 @@ _STAGES: Final = {
 
 
 def stages(stage_progress: Sequence[StageProgress]) -> Html:
-    """The stages on a line; the one at which the rollout is is marked for screen readers."""
+    """The stages on one line; the current one is marked for screen readers."""
     items: list[str] = []
     for stage in stage_progress:
         shape, word = _STAGES[stage.state]
@@ -164,7 +164,7 @@ def stages(stage_progress: Sequence[StageProgress]) -> Html:
 
 
 def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
-    """The turns still needed, and when they will be there at this traffic."""
+    """The turns still needed, and when they will have arrived at the current traffic."""
     verdict, needed = progress.newest.verdict, progress.turns_needed
     cohorts = verdict.cohorts
     both = () if cohorts is None else ((cohorts.candidate, "candidate"), (cohorts.control, "control"))

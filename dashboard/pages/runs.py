@@ -47,7 +47,7 @@ _ANY: Final = {
 
 
 def _selectors(listing: RunListing, context: PageContext) -> tuple[SelectorRow, list[str]]:
-    """The values to choose from occur in any run, whether or not it is listed."""
+    """The selectors, with values from all runs, listed or not."""
     choice, faults = RunsChoice.of(context.link)
     values = values_of(listing.entries)
     began, cohort, *behind = (
@@ -86,15 +86,15 @@ def _draw(listing: RunListing, context: PageContext) -> None:
 
 
 def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
-    """The objectives of the first run that is shown; none where they cannot be read, as its row says."""
+    """The objectives of the first run that is shown; none if they cannot be read, which its row reports."""
     with contextlib.suppress(TelemetryError):
         return objectives_in_force(shown[0].store).objectives if shown else ()
     return ()
 
 
 def newest(entries: Sequence[RunEntry]) -> list[RunEntry]:
-    """The newest run that has ended and of which anything is stored; of one that goes on, all conditions would be
-    counted again at each refresh."""
+    """The newest ended run with stored turns, else the newest readable one; of a run in progress, all conditions would
+    be counted again at each refresh."""
     readable = [entry for entry in entries if entry.state != "damaged"]
     ended = [entry for entry in readable if entry.state != "under way" and not entry.is_empty]
     return (ended or readable)[:1]
@@ -116,7 +116,7 @@ def _trends(trends: RunTrends) -> None:
 
 
 def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice) -> None:
-    """The runs of the list that cannot be read, or are left out although they may be meant or are ticked."""
+    """Show which runs cannot be read, and which are left out although they may match or are selected."""
     st.html(
         note("runs that cannot be read whole", [f"{entry.title}: {entry.fault}" for entry in listed if entry.fault])
         or "<div></div>"
@@ -141,7 +141,7 @@ def _no_match(listing: RunListing) -> Html:
 
 
 def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) -> None:
-    """The list with a box to tick at each run; the ticked ones are in the link, also if the filter leaves them out."""
+    """Draw the list with a checkbox per run; the selected runs are in the link, even if the filter excludes them."""
     st.html(section("Runs that match the filter" if choice.query() else "All runs", "the newest first"))
     wanted = _references()
     ticked = [place for place, entry in enumerate(entries) if entry.reference in wanted]
@@ -196,7 +196,7 @@ def _references() -> list[str]:
 
 
 def _ticked(entries: Sequence[RunEntry]) -> list[RunEntry]:
-    """The runs that the link names and that are there, the oldest first."""
+    """The existing runs that the link names, the oldest first."""
     wanted = _references()
     ticked = [entry for entry in entries if entry.reference in wanted and entry.state != "damaged"]
     return sorted(ticked, key=lambda entry: entry.began_unix_ns or 0)[:MOST_TICKED]

@@ -24,7 +24,7 @@ CALL: Final = "call"
 
 
 def ask(source: Source, link: Mapping[str, str]) -> TurnView | None:
-    """The turn of a link; None of one that names none. Raises StoreError when the store cannot be read."""
+    """The turn that a link names; None if it names none. Raises StoreError if the store cannot be read."""
     wanted = _wanted(link)
     return None if wanted is None else source.reader.turn_view(*wanted, whole_call=link.get(VIEW) == CALL)
 
@@ -36,7 +36,7 @@ def _wanted(query: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _draw(view: TurnView | None, context: PageContext) -> None:
-    """The turn in its call, its waterfall, and what is known of it in words."""
+    """Draw the turn in its call, its waterfall, and its details as text."""
     choice, wanted = context.choice, _wanted(context.link)
     listed = TurnsChoice.of(context.link)[0].query()
     to_list = link_to(choice.link("turns", **listed), "all turns")
@@ -81,7 +81,7 @@ def _draw(view: TurnView | None, context: PageContext) -> None:
 
 
 def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
-    """The waterfall: with the audio where it was kept, else alone."""
+    """Draw the waterfall, with the audio if it was kept."""
     excerpt, client = view.excerpt, view.client
     shown = client or view.service
     if shown is None:

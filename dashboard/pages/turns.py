@@ -41,12 +41,12 @@ _CACHE: Final = {None: formatting.DASH, True: "hit", False: "miss"}
 
 
 def ask(source: Source, link: Mapping[str, str]) -> TurnsAnswer:
-    """The answer for a link. Raises StoreError when the store cannot be read."""
+    """Answer a link. Raises StoreError if the store cannot be read."""
     return source.reader.turns_page(TurnsChoice.of(link)[0].question(Choice.of(link)[0]))
 
 
 def _draw(answer: TurnsAnswer, run: RunRecord, _summary: Summary, context: PageContext) -> None:
-    """Everything below the head, from one state of the store."""
+    """Draw everything below the head from one snapshot of the store."""
     clock, choice = descriptions.clock_of(run, context.zone), context.choice
     listed, faults = TurnsChoice.of(st.query_params)
     if faults:
@@ -86,7 +86,7 @@ def _draw(answer: TurnsAnswer, run: RunRecord, _summary: Summary, context: PageC
 
 
 def _search(answer: TurnsAnswer, listed: TurnsChoice) -> None:
-    """The fields of the search. A change rewrites the link and runs the page again."""
+    """Draw the fields of the search. A change rewrites the link and runs the page again."""
     with st.container(key="search"):
         find, outcome, model, low, high, order = st.columns([2.2, 1.1, 1.3, 0.9, 0.9, 1.1], vertical_alignment="bottom")
     with find:
@@ -117,7 +117,7 @@ def _rewrite() -> None:
 
 
 def _to(listed: TurnsChoice, **more: str) -> None:
-    """Write the link of this list: the rest of it stays."""
+    """Write a new list into the link; its other parameters stay."""
     others = {name: value for name, value in st.query_params.items() if name not in TurnsChoice.names()}
     st.query_params.from_dict({**others, **listed.query(), **more})
 
@@ -128,7 +128,7 @@ def _in_band(listed: TurnsChoice, band: int) -> TurnsChoice:
 
 
 def _in_cell(listed: TurnsChoice, since_s: int, band: int, answer: TurnsAnswer) -> TurnsChoice:
-    """The list of the turns of one cell."""
+    """The list narrowed to the turns of one cell."""
     until_s = since_s + answer.width_ns // formatting.NS_PER_S
     return replace(_in_band(listed, band), since_s=since_s, until_s=until_s)
 
@@ -164,7 +164,7 @@ def _row(turn: ListedTurn, choice: Choice, listed: TurnsChoice, clock: Clock) ->
 
 
 def pages(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice) -> Html:
-    """The number of this page, with links to those before and after it."""
+    """The page number, with links to the previous and the next page."""
     if answer.pages <= 1:
         return Html()
 
@@ -182,7 +182,7 @@ def pages(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice) -> Html:
 
 
 def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, clock: Clock) -> Html:
-    """The list in a sentence, with a link that takes each narrowing away."""
+    """A sentence on what the list is narrowed to, with a link to remove each restriction."""
     begun = [clock(s * formatting.NS_PER_S) for s in (listed.since_s, listed.until_s) if s]
     limits = (("from", listed.from_ms), ("below", listed.below_ms))
     shown = (

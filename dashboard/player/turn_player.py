@@ -1,6 +1,6 @@
 """A turn on one clock: its waterfall below both channels of its audio, with one playhead; a component without network.
 
-What it shows is data: the script sets texts as text, so that names from outside stay names.
+The script inserts all text as text nodes, so that an external name cannot become markup.
 """
 
 import base64
@@ -49,7 +49,7 @@ def call_player(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, *,
 
 
 def turn_data(picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, *, key: str) -> Row:
-    """Return what the script gets of a turn: moments in ms from the waterfall's 0."""
+    """The data of a turn for the script: times in ms from the waterfall's 0."""
     periods = [(in_milliseconds(bar.start_ns), in_milliseconds(bar.end_ns)) for bar in picture.bars]
     return {
         **_shared(excerpt, zero_perf_ns, key, periods),
@@ -62,7 +62,7 @@ def turn_data(picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int
 
 
 def call_data(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, *, key: str) -> Row:
-    """Return what the script gets of a call: moments in ms from the beginning of its audio."""
+    """The data of a call for the script: times in ms from the beginning of its audio."""
     this = next((other for other in call if other.turn_index == turn.turn_index), None)
     # The call's clock and the audio's are one; a turn of both says how far apart their zeros are.
     begun = turn.speech_start_perf_ns or turn.started_perf_ns
@@ -115,7 +115,7 @@ def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
 
 
 def view_ms(picture: Waterfall) -> tuple[float, float]:
-    """The begin and the end of the wait in ms, with some of the speech and the reply around it."""
+    """The start and the end of the first view in ms: the wait, with some of the speech and the reply around it."""
     replies = [in_milliseconds(bar.start_ns) for bar in picture.bars if bar.name == "playing"]
     ends = [in_milliseconds(bar.end_ns) for bar in picture.bars if bar.name not in _LONG]
     wait = max((*ends, *replies, 200.0))
