@@ -1,10 +1,9 @@
 """The sidecar: one process that receives OTLP, owns the store, answers questions and serves Prometheus metrics.
 
-To read in this order: `app` (the command), `server` (what there is and what ends it), `otlp` (the receivers, decoding),
-`privacy`, `ingest` (the way of a request), `storing` (a group of them), `service_turns` with `adapters` (turns of
+To read in this order: `app` (the command), `server` (its components and its end), `otlp` (the receivers, decoding),
+`privacy`, `ingest` (the path of a request), `storing` (a group of requests), `service_turns` with `adapters` (turns of
 frameworks), `queries`, `pages` with `counts`, `rollouts`, `forwarding`, `scraping`; `settings` with `configuration`,
-and the sockets' limits last.
-gRPC's core reads its setting when it is first imported, which is after this.
+and the limits of the sockets last. gRPC's core reads its setting when it is first imported, which is after this.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Reads the settings of a sidecar from its file, the environment and the command line, the last of them strongest, and
-makes its options of them.
+"""Reads the settings of a sidecar from its file, the environment and the command line, in rising precedence, and builds
+its options from them.
 
-All faults are found at once, contradictions included, each with its place and how to mend it. The settings that hold
-are shown as a file that could be given again, each with where it comes from.
+All faults are reported at once, contradictions included, each with its place and how to fix it. The effective settings
+can be shown as a configuration file, each with its source.
 """
 
 import json
@@ -45,7 +45,7 @@ _FLAG, _VARIABLE, _FILE = 2, 1, 0
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value and where it was given: `place` in words, `strength` greater for what takes precedence."""
+    """A value and its source: `place` as text, `strength` higher for what takes precedence."""
 
     value: Value
     place: str
@@ -54,9 +54,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The given values, by key. `tables` are the tables of the file that have readers of their own, `file` its name.
+    """The given values, by key. `tables` are the tables of the file with their own readers, `file` its name.
 
-    `faults` are sentences about what cannot be used, `faulty` the settings that they are about.
+    `faults` are sentences about unusable values, `faulty` the settings that they are about.
     """
 
     given: dict[str, Given] = field(default_factory=dict[str, Given])
@@ -66,7 +66,7 @@ class Configuration:
     faulty: set[str] = field(default_factory=set[str])
 
     def value(self, key: str) -> Any:
-        """The value of a setting: what was given, or its default."""
+        """The value of a setting: the given one, or its default."""
         return self.given[key].value if key in self.given else BY_KEY[key].default
 
     def path(self, key: str) -> Path | None:
@@ -74,11 +74,11 @@ class Configuration:
         return None if (value := self.value(key)) is None else Path(value)
 
     def origin(self, key: str) -> str:
-        """Return where the value of a setting comes from."""
+        """Return the source of the value of a setting."""
         return self.given[key].place if key in self.given else DEFAULT_ORIGIN
 
     def is_given(self, key: str) -> bool:
-        """Return whether a setting was given, if only with a value that cannot be used."""
+        """Return whether a setting was given, even with an unusable value."""
         return key in self.given or key in self.faulty
 
 
@@ -182,7 +182,7 @@ def _take_text(configuration: Configuration, setting: SidecarSetting, text: str,
 
 
 def _drop_weaker_token(configuration: Configuration) -> None:
-    """Keep the one that takes precedence of a token and a file with one."""
+    """Keep the stronger one of a token and a token file."""
     token, file = configuration.given.get("token"), configuration.given.get("token_file")
     if token is None or file is None:
         return
@@ -192,7 +192,7 @@ def _drop_weaker_token(configuration: Configuration) -> None:
 
 
 def settings_shown(configuration: Configuration) -> str:
-    """Return the settings as TOML. Secrets are hidden, and so is the content of tables, which may hold some."""
+    """Return the settings as TOML. Secrets are hidden, and so is the content of tables, which may hold secrets."""
     lines = [_shown_line(setting, configuration) for setting in SETTINGS]
     return "\n".join([*lines, *_shown_tables(configuration)]) + "\n"
 
@@ -221,7 +221,7 @@ _Made = TypeVar("_Made")
 
 
 def options_of(configuration: Configuration) -> SidecarOptions:
-    """Make the options; reads the files of the token and of TLS. Raises ConfigError with every fault."""
+    """Build the options; reads the token and TLS files. Raises ConfigError with every fault."""
     faults = list(configuration.faults)
     token = _attempt(lambda: _token(configuration), faults)
     tls = _attempt(lambda: _tls(configuration), faults)
@@ -263,7 +263,7 @@ def _attempt(make: Callable[[], _Made], faults: list[str]) -> _Made | None:
 
 
 def _tables(configuration: Configuration, name: str) -> list[dict[str, Any]]:
-    """The tables `[[name]]` of the file. Raises ConfigError for anything else under that name."""
+    """The tables `[[name]]` of the file. Raises ConfigError if that name is anything else."""
     tables = configuration.tables.get(name, [])
     if isinstance(tables, list):
         entries = cast("list[Any]", tables)
@@ -273,7 +273,7 @@ def _tables(configuration: Configuration, name: str) -> list[dict[str, Any]]:
 
 
 def _from_folder(table: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The table with its paths, in keys that end in `_file`, starting from the folder of the file that it is in."""
+    """The table with the paths in keys that end in `_file` resolved against the folder of the configuration file."""
 
     def placed(value: object) -> object:
         return str(folder / value) if isinstance(value, str) and value else value

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreFault:
-    """A fault, as one sentence; `stops_storing` when nothing can be acknowledged meanwhile."""
+    """A fault, as one sentence; `stops_storing` if nothing can be acknowledged meanwhile."""
 
     name: str
     sentence: str
@@ -29,14 +29,14 @@ class StoreFault:
 
 
 class FaultBoard:
-    """Faults by name; thread-safe. Each that begins or ends is an event of the log; its sentence may change."""
+    """Faults by name; thread-safe. The start and the end of each is an event of the log; its sentence may change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._faults: dict[str, StoreFault] = {}
 
     def set(self, name: str, sentence: str | None, *, stops_storing: bool = False) -> None:
-        """Name a fault, or take it back with None."""
+        """Set a fault, or clear it with None."""
         with self._lock:
             before = self._faults.get(name)
             faults = {**self._faults}
@@ -52,24 +52,24 @@ class FaultBoard:
             log_event(_log, logging.INFO, "fault_ended", f"the fault {name} is over", fault=name)
 
     def all(self) -> tuple[StoreFault, ...]:
-        """Every fault of this moment."""
+        """Every current fault."""
         return tuple(self._faults.values())
 
     @property
     def is_storing(self) -> bool:
-        """Whether what is sent can be acknowledged at this moment."""
+        """Whether data can be acknowledged at the moment."""
         return not any(fault.stops_storing for fault in self.all())
 
 
 class StoreWatch:
-    """Sets the faults of the store's disk once for each `look`, and takes them back while nobody sends."""
+    """Sets the faults of the store's disk at each `look`, and clears them even without traffic."""
 
     def __init__(self, writer: StoreWriter, faults: FaultBoard) -> None:
         self._writer = writer
         self._faults = faults
 
     def look(self) -> None:
-        """Set or take back the faults."""
+        """Set or clear the faults."""
         if self._writer.why_unwritable() is not None:
             self._try()
         else:
@@ -85,7 +85,7 @@ class StoreWatch:
         self._faults.set(_COMMIT, str(error), stops_storing=True)
 
     def _try(self) -> None:
-        """Commit something, so that a store is known to be writable again before somebody sends to it."""
+        """Commit an empty transaction, so that the store is known to be writable again before a sender needs it."""
         try:
             self._commit_nothing()
         except StoreError:

@@ -1,4 +1,4 @@
-"""Values of foreign attributes, read as what a column holds; any other value counts as unknown."""
+"""Values of foreign attributes, converted to the type of a column; any other value is unknown."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ _NO_NAME: Final = frozenset({"", "unknown", "none"})
 
 
 def stated(read: Read, span: SpanRow) -> object:
-    """The value of the first of the attributes or events that the span has; None where it has none of them."""
+    """The value of the first of the attributes or events that the span has; None if it has none of them."""
     for name in read.attributes:
         if name.startswith(_EVENT):
             stamps = [event.unix_ns for event in span.events if event.name == name.removeprefix(_EVENT)]
@@ -46,7 +46,7 @@ def latency_ns(value: object, unit: Unit) -> int | None:
 
 
 def is_no_duration(value: object, unit: Unit) -> bool:
-    """Return whether a number is stated that no duration can be: NaN, an infinity, or more than a day."""
+    """Return whether a number cannot be a duration: NaN, an infinity, or more than a day."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and latency_ns(value, unit) is None
 
 
@@ -60,12 +60,12 @@ def count(value: object) -> int | None:
 
 
 def name(value: object) -> str | None:
-    """A name that says something."""
+    """A name that is not empty."""
     return value if isinstance(value, str) and value.strip().lower() not in _NO_NAME else None
 
 
 def json_value(value: object) -> Any:
-    """Return what JSON text holds; None for what is not JSON."""
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
         return msgspec.json.decode(value) if isinstance(value, (str, bytes)) else None
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -73,7 +73,7 @@ def json_value(value: object) -> Any:
 
 
 def first_partial_unix_ns(events: object) -> int | None:
-    """Return when the first partial transcript came, of JSON text with a list of {type, received_at in s}."""
+    """Return the time of the first partial transcript in a JSON list of {type, received_at in s}."""
     held = json_value(events)
     partials: Iterable[Any] = held if isinstance(held, list) else ()
     moments = [

@@ -1,10 +1,10 @@
 """The turn of a framework's spans, by the alias table.
 
-Every latency is one that the framework states: a span's duration never is. `speech_end` and what follows it are placed
-by stated latencies, so that their differences are the framework's own figures; the beginnings of spans only say where
-on the process's clock they lie. That clock is the wall clock of the process, taken as if it were monotonic: only
-differences within one turn are formed. A stated latency is the distance between two points and is kept to the
-nanosecond: points that are connected by latencies are placed together, by the first of them whose moment is known.
+Every latency is one that the framework states; the duration of a span is never used as one. `speech_end` and the
+timestamps after it are placed by stated latencies, so that their differences are the framework's own figures; the
+starts of spans only anchor them on the process's clock. That clock is the wall clock of the process, treated as
+monotonic: only differences within one turn are formed. A stated latency is the distance between two points and is kept
+to the nanosecond: points connected by latencies are placed together, by the first of them whose time is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ _REASONS: Final[dict[Outcome, str]] = {
 
 
 class Latency(NamedTuple):
-    """`later` is so many ns after `earlier`, as the framework states it."""
+    """A distance of `ns` from `earlier` to `later`, as the framework states it."""
 
     earlier: str
     later: str
@@ -60,8 +60,8 @@ class Latency(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """The moment of a stage's result, as its span states it: `ns` after its beginning. `fault` says why that cannot
-    be."""
+    """The time of a stage's result as its span states it: `ns` after the span's start. `fault` says why that is
+    impossible."""
 
     part: Part
     attribute: str
@@ -70,12 +70,12 @@ class _Stated:
 
     @property
     def at_unix_ns(self) -> int:
-        """The moment; of one that cannot be the beginning of its span, by which the stages have their order."""
+        """The time; for an impossible one the start of its span, which keeps the stages in order."""
         return self.part.span.start_unix_ns + (self.ns if self.fault is None else 0)
 
 
 def framework_turn(parts: SpansOfTurn, framework: Framework) -> Turn | None:
-    """The turn; None where the spans are of nothing that was said: a reply that was thought of and never spoken."""
+    """The turn; None if nothing was spoken: a reply that was generated and never spoken."""
     reading = _TurnReading(parts, framework)
     if not reading.asked and not reading.answered and not parts.of("tts"):
         return None
@@ -83,7 +83,7 @@ def framework_turn(parts: SpansOfTurn, framework: Framework) -> Turn | None:
 
 
 class _TurnReading:
-    """The contents of the spans of one turn."""
+    """The values that the spans of one turn contain."""
 
     def __init__(self, parts: SpansOfTurn, framework: Framework) -> None:
         self._parts = parts
@@ -141,7 +141,7 @@ class _TurnReading:
 
     @cached_property
     def asked(self) -> bool:
-        """Whether the caller said something in this turn."""
+        """Whether the caller spoke in this turn."""
         if not self._knows_speech or self._parts.user is not None or "voice_to_voice" in self._chosen:
             return True
         # Of turns that hold everything only the first may begin without the caller, with the call.
@@ -177,14 +177,14 @@ class _TurnReading:
 
     @cached_property
     def _hangup_unix_ns(self) -> int | None:
-        """The moment when the call ended, where that ended the turn and its other timestamps lie on the same clock."""
+        """The end of the call, if it ended the turn and the turn's other timestamps are on the same clock."""
         if not self._call_ended or not self._interrupted or set(self._moments()).isdisjoint(self._at):
             return None
         return self._parts.end_unix_ns
 
     @cached_property
     def _faults(self) -> dict[str, Contradiction]:
-        """The metrics whose values cannot be, with the causes."""
+        """The metrics with impossible values, each with the cause."""
         faults: dict[str, Contradiction] = {
             column: stage.fault for column, stage in self._chosen.items() if stage.fault is not None
         }
@@ -208,14 +208,14 @@ class _TurnReading:
 
     @cached_property
     def _reported(self) -> list[_Stated]:
-        """The latencies that the service claims, also those that cannot be."""
+        """The latencies that the service claims, including impossible ones."""
         of_stages = (stage for stages in self._of_stages.values() for stage in stages)
         return [stage for stage in (*self._chosen.values(), *of_stages) if stage.fault != "not_a_number"]
 
     @cached_property
     def _is_spoken(self) -> bool:
-        """Whether a voice spoke the reply, where the spans do not say when it was heard: a synthesis that was broken
-        off before its first chunk did not."""
+        """Whether the reply was synthesized, if the spans do not say when it was heard: a synthesis that was canceled
+        before its first chunk does not count."""
         if "speaking" in self._framework.spans.values():
             return False
         stating = {stage.part.span.span_id for stage in self._of_stages["tts_first_chunk"]}
@@ -236,7 +236,7 @@ class _TurnReading:
 
     @cached_property
     def _token(self) -> _Stated | None:
-        """The first token of the answer that was spoken: a generation before it may have called a tool."""
+        """The first token of the answer that was spoken: an earlier generation may have called a tool."""
         stages = self._of_stages["llm_first_token"]
         until = self._chunk.at_unix_ns if self._chunk is not None else self._heard_unix_ns()
         if until is not None:
@@ -280,7 +280,7 @@ class _TurnReading:
         return "interrupted" if self._interrupted else "no_reply"
 
     def _from_speech_end(self) -> dict[Column, _Stated]:
-        """The latencies that count from the end of the caller's speech: of several recognitions the last."""
+        """The latencies that count from the end of the caller's speech: of several recognitions, the last."""
         latencies: dict[Column, _Stated] = {}
         for column in _FROM_SPEECH_END:
             stated = self._parts.latencies(column)
@@ -299,7 +299,7 @@ class _TurnReading:
         return latencies
 
     def _stages(self, column: Column) -> list[_Stated]:
-        """Return what the spans of a stage state of it."""
+        """Return the results that the spans of a stage state."""
         stages: list[_Stated] = []
         for part, read, ns in self._parts.latencies(column):
             fault = self._parts.outside(part) or contradictions.of_latency(ns, self._parts.lasted_ns(part))
@@ -307,7 +307,7 @@ class _TurnReading:
         return stages
 
     def _bounds(self) -> dict[str, SpanBounds]:
-        """The span of each timestamp that one states."""
+        """The span that each timestamp was read from."""
         stages = {"asr_final": self._final, "llm_first_token": self._token, "tts_first_chunk": self._chunk}
         return {
             name: SpanBounds(stage.part.span.start_unix_ns, stage.part.span.end_unix_ns)
@@ -316,8 +316,8 @@ class _TurnReading:
         }
 
     def _moments(self) -> dict[str, int]:
-        """The timestamps that spans begin or end with, as the table says. Of spans that can state a latency from
-        the end of speech only those count that do: the others ended for another reason."""
+        """The timestamps at which spans start or end, as the table says. Of the spans that can state a latency from the
+        end of speech, only those that do are used: the others ended for another reason."""
         stating = {stage.part.span.span_id for stage in self._of_speech_end.values()}
         can_state = {read.span for read in self._framework.reads if read.column in _FROM_SPEECH_END} - {
             "turn",
@@ -336,7 +336,7 @@ class _TurnReading:
         return moments
 
     def _heard_unix_ns(self) -> int | None:
-        """Return when the reply was first heard, by the spans of speech alone."""
+        """Return when the reply was first heard, from the spans of speech alone."""
         spoken = self._parts.of("speaking")
         return spoken[0].span.start_unix_ns if spoken else None
 
@@ -352,7 +352,7 @@ class _TurnReading:
         return "model" if any(indices) else None
 
     def _model(self) -> str | None:
-        """The model that answered: the first that did not fail, from the generation on that was spoken."""
+        """The model that answered: the first that did not fail, starting with the generation that was spoken."""
         named = [(part, name) for part, _, value in self._parts.values("model") if (name := values.name(value))]
         since_ns = self._token.part.span.start_unix_ns if self._token is not None else 0
         answering = [
@@ -377,11 +377,11 @@ def _within(part: Part, other: Part) -> bool:
 
 
 def place(latencies: Iterable[Latency], moments: Mapping[str, int], otherwise_unix_ns: int) -> dict[str, int]:
-    """The points on the wall clock, in ns. Of two latencies that contradict each other the first counts.
+    """The points on the wall clock, in ns. Of two contradictory latencies, the first one counts.
 
-    `moments` are points on the wall clock, those first that are believed first. Where no point of a connected group has
-    a moment, how far it is from the rest is not known: such a group is separate, begins at `otherwise_unix_ns`, and
-    all other points are left out.
+    `moments` are points with known times, in order of trust. If no point of a connected group has a known time, its
+    distance from the other groups is unknown: the group is then separate, begins at `otherwise_unix_ns`, and all other
+    points are left out.
     """
     groups: list[dict[str, int]] = []
     for latency in latencies:

@@ -1,7 +1,7 @@
-"""The voice frameworks whose spans become turns: the table of data/framework-spans.toml, and what a span is by it.
+"""The voice frameworks whose spans become turns: the table of data/framework-spans.toml, and the role of a span by it.
 
-A row of the table says which attribute, of which span, of which framework, is which column of a turn. The file is part
-of the package; its tests check what it names.
+A row of the table maps an attribute of one kind of span of one framework to a column of a turn. The file is part of the
+package; its tests check the names in it.
 """
 
 import tomllib
@@ -60,8 +60,8 @@ Layout = Literal["nested", "paired", "outermost"]
 
 
 class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A column of a turn, and the attributes that hold it on one kind of span, the newest name first. A latency has a
-    unit, and nothing else has one."""
+    """A column of a turn, and the attributes that hold it on one kind of span, the newest name first. Only a latency
+    has a unit."""
 
     column: Column
     span: Role
@@ -70,7 +70,7 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One framework: which of its spans are what, and what is read of them. The head of the file explains the keys."""
+    """One framework: the roles of its spans, and the columns read from them. The head of the file explains the keys."""
 
     name: str
     title: str
@@ -94,7 +94,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 @cache
 def frameworks() -> tuple[Framework, ...]:
-    """The frameworks of the table; the first whose scope and span names match takes a span."""
+    """The frameworks of the table; a span belongs to the first whose scope and span names match."""
     text = (files("telemetry") / "data" / FILE).read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text)["framework"], tuple[Framework, ...])
 
@@ -114,7 +114,7 @@ _NAMES_MAX: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class SpanRole:
-    """The role of a span; `framework` None means a service of one's own."""
+    """The role of a span; a `framework` of None means a custom service."""
 
     role: Role
     framework: Framework | None
@@ -132,7 +132,7 @@ class SpanRole:
 
 @lru_cache(maxsize=_NAMES_MAX)
 def span_role(scope_name: str, span_name: str) -> SpanRole | None:
-    """Return what the span is; None for one that no adapter knows."""
+    """Return the role of the span; None if no adapter knows it."""
     if scope_name != semconv.SCOPE and span_name in _OWN_NAMES:
         return SpanRole(_OWN_ROLES.get(span_name, "part"), None)
     for framework in frameworks():
@@ -146,8 +146,8 @@ def span_role(scope_name: str, span_name: str) -> SpanRole | None:
 
 
 def is_foreign(scope_name: str, span_name: str) -> bool:
-    """Return whether an adapter may want the span: cheap, and true for more spans than those that become part of a
-    turn."""
+    """Return whether an adapter may use the span: a cheap test that is true for more spans than those that become part
+    of a turn."""
     return span_role(scope_name, span_name) is not None
 
 

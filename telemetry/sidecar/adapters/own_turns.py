@@ -1,6 +1,6 @@
-"""The turn of the spans of a service of one's own, by the table of telemetry.model.services.
+"""The turn of the spans of a custom service, by the table of telemetry.model.services.
 
-Each moment is the time stamp of an event, each fact an attribute, on the span `voice.turn` or on one below it.
+Each timestamp is the time of an event, each field an attribute, on the span `voice.turn` or on one below it.
 """
 
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,7 @@ _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.str
 
 
 def own_turn(parts: SpansOfTurn) -> Turn:
-    """The turn; what has a value that its field cannot hold is left out, as if it were unknown."""
+    """The turn; a value that its field cannot hold is left out, as if it were unknown."""
     moments = _moments(parts)
     if "tts_first_chunk" in moments:
         moments.setdefault("first_audio", moments["tts_first_chunk"])
@@ -67,14 +67,14 @@ def own_turn(parts: SpansOfTurn) -> Turn:
 
 
 class _Moment(NamedTuple):
-    """The time stamp of an event, and the span that has it."""
+    """The timestamp of an event, and the span that has it."""
 
     unix_ns: int
     span: SpanRow
 
 
 def _moments(parts: SpansOfTurn) -> dict[str, _Moment]:
-    """The moments of a turn, by the names of its timestamps."""
+    """The timestamps of a turn, by name."""
     moments: dict[str, _Moment] = {}
     for event in service_span_table().event:
         stamps = [
@@ -91,7 +91,8 @@ def _moments(parts: SpansOfTurn) -> dict[str, _Moment]:
 
 
 def _stated(parts: SpansOfTurn) -> dict[str, Any]:
-    """The fields that attributes state, the turn's own span first; for one field the table's first name counts."""
+    """The fields that attributes state, the turn's own span first; for one field, the first name in the table takes
+    precedence."""
     fields: dict[str, Any] = {}
     for attribute in service_span_table().attribute:
         for part in (*parts.own, *parts.below, *parts.siblings):

@@ -1,4 +1,4 @@
-"""The spans of one turn, and what is asked of them whatever the framework."""
+"""The spans of one turn, and what is read from them for every framework."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ _ERROR_CODES: Final = ("error.type", "exception.type")
 
 
 class Part(NamedTuple):
-    """A span and what it is."""
+    """A span and its role."""
 
     span: SpanRow
     role: SpanRole
@@ -34,12 +34,12 @@ class Part(NamedTuple):
 
 @dataclass(kw_only=True)
 class SpansOfTurn:
-    """The spans of one turn, each list by their beginning.
+    """The spans of one turn, each list ordered by start.
 
-    `own` are the spans of the turn itself, `user` that of the caller's turn where it is a sibling, `below` everything
-    under them, `siblings` the stages that hang under the call and came in this turn, `calls` the spans of the call that
-    have come. `turn_index` is the turn's place in its call, from 0. `is_expected` says that the turn's own span has not
-    come, and another is in its place.
+    `own` are the spans of the turn itself, `user` that of the caller's turn if it is a sibling, `below` all descendants
+    of these, `siblings` the stages under the call that arrived during this turn, `calls` the spans of the call that
+    have arrived. `turn_index` is the turn's position in its call, from 0. `is_expected` says that the turn's own span
+    has not arrived, and a placeholder represents it.
     """
 
     own: tuple[Part, ...]
@@ -54,17 +54,17 @@ class SpansOfTurn:
 
     @property
     def first(self) -> Part:
-        """The span whose ids the turn has: the turn's own, or that of a caller's turn which nobody answered."""
+        """The span that gives the turn its ids: the turn's own, or that of a caller's turn without an answer."""
         return self.own[0] if self.own else self._user()
 
     @property
     def framework(self) -> Framework | None:
-        """The framework; None for a service of one's own."""
+        """The framework; None for a custom service."""
         return self.first.role.framework
 
     @property
     def start_unix_ns(self) -> int:
-        """The begin of the first of the turn's own spans."""
+        """The start of the first of the turn's own spans."""
         return min(part.span.start_unix_ns for part in self.outer())
 
     @property
@@ -73,7 +73,7 @@ class SpansOfTurn:
         return max(part.span.end_unix_ns for part in self.outer())
 
     def lasted_ns(self, part: Part) -> int:
-        """Return how long the span lasted that states something: one of the turn's own as long as all of these
+        """Return the duration of a span that states a value; for one of the turn's own spans, that of all of them
         together."""
         if part in self.outer():
             return self.end_unix_ns - self.start_unix_ns
@@ -81,11 +81,11 @@ class SpansOfTurn:
 
     @property
     def call_id(self) -> str:
-        """The call by its id where the spans say it, else by the trace."""
+        """The id of the call if the spans state it, else the trace id."""
         return values.name(self.value("call_id")) or self.first.span.trace_id
 
     def placed(self, turn_index: int, latency_before_ns: int | None) -> "SpansOfTurn":
-        """The same spans, at their place in the call."""
+        """The same spans with their position in the call."""
         return replace(self, turn_index=turn_index, latency_before_ns=latency_before_ns)
 
     @cached_property
@@ -102,20 +102,20 @@ class SpansOfTurn:
         return (self.user, *self.own) if self.user is not None else self.own
 
     def spans(self) -> Iterator[Part]:
-        """The spans of the turn that have come, those nearest to it first."""
+        """The spans of the turn that have arrived, those closest to it first."""
         yield from () if self.is_expected else self.outer()
         yield from self.below
         yield from self.siblings
 
     def everything(self) -> Iterator[Part]:
-        """All spans, those nearest to the turn first."""
+        """All spans, those closest to the turn first."""
         yield from self.outer()
         yield from self.below
         yield from self.siblings
         yield from self.calls
 
     def outside(self, part: Part) -> Contradiction | None:
-        """Return why a span below the turn cannot be of it: it lies before or behind the turn's own spans."""
+        """Return why a span below the turn cannot belong to it: it is before or after the turn's own spans."""
         if part not in self.below:
             return None
         # Where the clock was set back, a span ends before it begins.
@@ -125,14 +125,14 @@ class SpansOfTurn:
         return "after_turn" if part.span.start_unix_ns > ended_ns + TOLERANCE_NS else None
 
     def of(self, role: Role) -> list[Part]:
-        """The spans of one kind, of the turn's own framework where it has any."""
+        """The spans with one role, of the turn's own framework if it has any."""
         parts = [part for part in self._within if part.role.role == role]
         own = [part for part in parts if part.role.family == self.first.role.family]
         return own or parts
 
     def values(self, column: Column) -> Iterator[tuple[Part, Read, object]]:
-        """The spans that state a column, how it is read, and the value: of the first framework that states it, the
-        turn's own before those of what it calls."""
+        """The spans that state a column, how it is read, and the value: those of the first framework that states it,
+        the turn's own framework before those that it calls."""
         for framework in self._frameworks:
             is_stated = False
             for read in framework.reads:
@@ -145,11 +145,11 @@ class SpansOfTurn:
                 return
 
     def value(self, column: Column) -> object:
-        """The first value that a column is stated with; None where no span states it."""
+        """The first value stated for a column; None if no span states it."""
         return next((value for _, _, value in self.values(column)), None)
 
     def latencies(self, column: Column) -> list[tuple[Part, Read, int | None]]:
-        """The durations in ns that a column is stated with; None for a number that no duration can be."""
+        """The durations in ns stated for a column; None for a number that cannot be a duration."""
         return [
             (part, read, ns)
             for part, read, value in self.values(column)
@@ -164,12 +164,11 @@ class SpansOfTurn:
         return next(filter(None, named), None) or service_run_id(span.service, self.start_unix_ns)
 
     def variant(self) -> str | None:
-        """Return what a feature flag decided for this turn, its call or its process."""
+        """Return the variant that a feature flag selected for this turn, its call or its process."""
         return self._named(_VARIANTS)
 
     def user_id(self) -> str | None:
-        """Return who called, by the pseudonym that the sidecar made of it; by the best of the names that the spans
-        have."""
+        """Return the caller's pseudonym, made by the sidecar, from the first known attribute that the spans have."""
         return next((user_id for name in _USERS if (user_id := self._named((name,))) is not None), None)
 
     def error_code(self, parts: list[Part]) -> str | None:
@@ -190,7 +189,8 @@ class SpansOfTurn:
         yield self.first.span.resource_attributes
 
     def _named(self, names: tuple[str, ...]) -> str | None:
-        """The first value under any of the names, of the spans nearest to the turn first, the resource last."""
+        """The first value under any of the names, from the spans closest to the turn first and from the resource
+        last."""
         for attributes in self._attributes():
             for key in names:
                 if (name := values.name(attributes.get(key))) is not None:

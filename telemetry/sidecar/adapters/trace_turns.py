@@ -1,6 +1,6 @@
-"""The turns of a trace: which of its spans belong to which turn, as the frameworks lay them out.
+"""The turns of a trace: which of its spans belong to which turn, by the layouts of the frameworks.
 
-Pure, and a function of the set of spans: in which order they came, and how often, changes nothing.
+Pure, and a function of the set of spans: their order of arrival and repetitions change nothing.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ _LEVELS_MAX: Final = 100
 
 
 def turns_of_trace(parts: Collection[Part]) -> list[SpansOfTurn]:
-    """The turns in the order of their beginning, those also of which stages came and no span of their own."""
+    """The turns ordered by start, including those with spans of stages and no span of their own."""
     return _Trace(parts).turns()
 
 
@@ -61,7 +61,7 @@ class _Trace:
                 yield SpansOfTurn(own=(part,))
 
     def _paired(self) -> Iterator[SpansOfTurn]:
-        """Each agent's turn with the caller's turn that it answers, and each caller's turn that is not answered."""
+        """Yield each agent turn with the caller turn that it answers, and each caller turn without an answer."""
         groups: dict[tuple[str | None, object], list[Part]] = {}
         users: list[Part] = []
         for part in self._parts:
@@ -78,8 +78,8 @@ class _Trace:
             yield SpansOfTurn(own=tuple(own), user=user)
 
     def _outermost(self) -> Iterator[SpansOfTurn]:
-        """Requests of a service to a model, and what is around them. What another service does about such a request is
-        a turn of its own only where it says so: it invokes an agent."""
+        """Yield the requests of a service to a model with the spans around them. The work of another service on such a
+        request is a separate turn only if that service says that it invokes an agent."""
         for part in self._parts:
             if part.role.layout != "outermost" or part.role.role not in ("turn", "llm"):
                 continue
@@ -93,8 +93,8 @@ class _Trace:
                 yield SpansOfTurn(own=(part,))
 
     def _expected(self, turns: Collection[SpansOfTurn]) -> Iterator[SpansOfTurn]:
-        """The turns whose stages have come before their own span, each with a span in its place that says nothing: an
-        exporter sends a span when it has ended, and a turn's own ends last."""
+        """Yield the turns whose stages arrived before their own span, with an empty placeholder for it: an exporter
+        sends a span when it has ended, and a turn's own span ends last."""
         taken = {part.span.span_id for turn in turns for part in turn.spans()}
         parents = {part.span.parent_span_id for turn in turns for part in turn.outer()}
         stages: dict[str, list[Part]] = {}
@@ -112,7 +112,7 @@ class _Trace:
             yield SpansOfTurn(own=(own,), below=self._below((own,)), is_expected=True)
 
     def _is_part(self, part: Part) -> bool:
-        """Return whether a turn is a part of another: of one around it, of the same service and conversation."""
+        """Return whether a turn is part of an enclosing turn of the same service and conversation."""
         return any(above.role.role in _TURNS and _is_same_conversation(above, part) for above in self._above(part))
 
     def _above(self, part: Part) -> Iterator[Part]:
@@ -125,8 +125,7 @@ class _Trace:
             yield part
 
     def _below(self, tops: Collection[Part]) -> tuple[Part, ...]:
-        """Everything under the spans, in the order of its beginning, without turns that are no part of theirs and what
-        is under those."""
+        """All descendants of the spans, ordered by start, without other turns and their descendants."""
         taken = {part.span.span_id for part in tops}
         first = next(iter(tops))
         below: list[Part] = []
@@ -141,8 +140,8 @@ class _Trace:
         return tuple(sorted(below, key=_start))
 
     def _take_stages_of_calls(self, turns: Collection[SpansOfTurn]) -> None:
-        """Give the stages that hang where a turn hangs, or under its call, to the last turn that had begun, where that
-        has no answer: a framework that takes the turn for over does not put what follows below it."""
+        """Assign the stages that are siblings of a turn, or below its call, to the last turn that had begun, if that
+        has no answer: a framework that considers the turn over does not put later spans below it."""
         hanging: dict[tuple[str, str, str | None], list[SpansOfTurn]] = {}
         for turn in turns:
             span = turn.first.span
@@ -170,7 +169,7 @@ class _Trace:
 
 
 def _last_begun(turns: list[SpansOfTurn], unix_ns: int) -> SpansOfTurn | None:
-    """The last of some turns, in their order, that had begun at a moment."""
+    """The last of the ordered turns that had begun at a given time."""
     place = bisect_right(turns, unix_ns + TOLERANCE_NS, key=lambda turn: turn.first.span.start_unix_ns)
     return turns[place - 1] if place else None
 
@@ -181,7 +180,7 @@ def _lacks_answer(turn: SpansOfTurn) -> bool:
 
 
 def _placeholder(span_id: str, stages: list[Part]) -> SpanRow:
-    """A span in the place of a turn's own that has not come."""
+    """A placeholder for a turn's own span that has not arrived."""
     first = stages[0].span
     return SpanRow(
         trace_id=first.trace_id,
@@ -197,8 +196,8 @@ def _placeholder(span_id: str, stages: list[Part]) -> SpanRow:
 
 
 def _pairs(groups: list[list[Part]], users: list[Part]) -> list[tuple[list[Part], Part | None]]:
-    """Return who answers whom: a reply answers the last of the caller's turns that began before it and that no earlier
-    reply has answered. One that was never heard leaves the caller's turn to one that was."""
+    """Pair replies with caller turns: a reply answers the last caller turn that began before it and was not answered by
+    an earlier reply. A reply that was never heard leaves the caller turn to one that was."""
     left = list(users)
     answers: dict[int, Part] = {}
     order = sorted(range(len(groups)), key=lambda at: (not _states_latency(groups[at]), _beginning(groups[at])))
@@ -217,7 +216,7 @@ def _pairs(groups: list[list[Part]], users: list[Part]) -> list[tuple[list[Part]
 
 
 def _states_latency(own: Collection[Part]) -> bool:
-    """Return whether the framework states a latency of the reply: then it was heard."""
+    """Return whether the framework states a latency of the reply, which means that it was heard."""
     for part in own:
         for read in part.role.framework.reads if part.role.framework is not None else ():
             if read.column == "voice_to_voice" and any(name in part.span.attributes for name in read.attributes):
@@ -226,7 +225,7 @@ def _states_latency(own: Collection[Part]) -> bool:
 
 
 def _is_same_conversation(one: Part, other: Part) -> bool:
-    """Return whether two turns are of one service and one conversation, as far as they name it."""
+    """Return whether two turns belong to one service and one conversation, as far as they name them."""
     calls = (_conversation(one), _conversation(other))
     return one.span.service == other.span.service and (None in calls or calls[0] == calls[1])
 

@@ -1,9 +1,10 @@
-"""The turns of services, from spans that come in any order, twice and late; each is known from its first span on.
+"""The turns of services, from spans that arrive in any order, repeated and late; a turn exists from its first span on.
 
-Pure: spans and the time are parameters. The spans of a trace are remembered while they come, and its turns are made of
-all of them whenever one more has come. What differs from what is stored is a change: a turn that is new, another one,
-or none any more. A turn is *pending* until it is complete: its own span has come, and it was answered, or nothing more
-of it came for a while. A trace that is forgotten is taken up again with its spans and turns from the store.
+Pure: spans and the time are parameters. The spans of a trace are kept in memory while they arrive, and its turns are
+made again from all of them with each new span. A difference from what is stored is a change: a new turn, a changed one,
+or one that no longer exists. A turn is *pending* until it is complete: its own span has arrived, and it was answered,
+or no more of its spans arrived for a while. A trace that was dropped from memory is loaded again, with its spans and
+turns, from the store.
 """
 
 import heapq
@@ -46,24 +47,24 @@ _log = logging.getLogger(__name__)
 
 
 class TurnChange(NamedTuple):
-    """The stored turn and the turn as it is now; None where it is not stored, or is a turn no more."""
+    """The stored turn and the current turn; None if it is not stored, or no longer exists."""
 
     stored: Turn | None
     turn: Turn | None
 
     @property
     def is_first(self) -> bool:
-        """Whether the turn is complete now and was not before."""
+        """Whether the turn became complete with this change."""
         return is_complete(self.turn) and not is_complete(self.stored)
 
     @property
     def is_revised(self) -> bool:
-        """Whether a complete turn became another one."""
+        """Whether a complete turn changed."""
         return is_complete(self.turn) and is_complete(self.stored)
 
 
 class _TurnDetails(NamedTuple):
-    """The parts of a turn."""
+    """The inputs that determine a turn."""
 
     span_ids: frozenset[str]
     calls: int
@@ -74,7 +75,7 @@ class _TurnDetails(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A turn that was made, and of what; None where that is of nothing that was said."""
+    """A turn and the inputs that it was made from; None if nothing was spoken."""
 
     of: _TurnDetails
     number: int | None  # that its spans state, from 1
@@ -83,7 +84,7 @@ class _Made(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """A turn as it is stored, and the ids of the spans that it was made of."""
+    """A turn as it is stored, and the ids of the spans that it was made from."""
 
     turn: Turn
     span_ids: frozenset[str]
@@ -91,7 +92,7 @@ class _Stored(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenTrace:
-    """The remembered spans of a trace, by their ids; when each came, on the receiver's clock."""
+    """The spans of a trace in memory, by id, and when each arrived, on the receiver's clock."""
 
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     came_ns: dict[str, int] = field(default_factory=dict[str, int])
@@ -109,11 +110,11 @@ class _OpenTrace:
 
 
 class TurnAssembly:
-    """The turns of all services of which spans came lately.
+    """The turns of all services whose spans arrived recently.
 
-    `left_over` counts spans of stages whose turn never came, or never became complete; `given_up` spans that were
-    dropped because their trace has too many; `late` those that came after their turn was complete; `unstorable` turns
-    with times beyond what can be stored.
+    `left_over` counts spans of stages whose turn never arrived, or was never completed; `given_up` spans that were
+    dropped because their trace has too many; `late` those that arrived after their turn was complete; `unstorable`
+    turns with times that cannot be stored.
     """
 
     def __init__(self, *, spans_max: int = SPANS_MAX, trace_spans_max: int = TRACE_SPANS_MAX) -> None:
@@ -134,21 +135,21 @@ class TurnAssembly:
 
     @property
     def open_spans(self) -> int:
-        """The number of spans that wait for their turn, or for its completion."""
+        """The number of spans whose turn is missing or not complete."""
         return sum(trace.open_spans for trace in self._traces.values())
 
     def forgotten(self, trace_ids: Iterable[str]) -> list[str]:
-        """Those of some traces that must be taken up again before more of them is added."""
+        """The traces that must be loaded from the store before more of their spans are added."""
         return [trace_id for trace_id in dict.fromkeys(trace_ids) if trace_id in self._forgotten]
 
     def forget(self, trace_ids: Iterable[str]) -> None:
-        """Remember of traces only that there is more of them in the store."""
+        """Drop traces from memory and remember that the store has spans of them."""
         for trace_id in trace_ids:
             self._forgotten[trace_id] = None
 
     def take_up(self, spans: Sequence[SpanRow], turns: Sequence[Turn], now_ns: int) -> None:
-        """Take the stored spans of traces with their stored turns. One whose own span is stored no more stays as it is,
-        whatever there is of its stages."""
+        """Load the stored spans of traces with their stored turns. A turn whose own span is no longer stored stays as
+        it is, whatever spans of its stages there are."""
         ids = {(span.trace_id, span.span_id) for span in spans}
         for trace_id, _ in ids:
             self._forgotten.pop(trace_id, None)
@@ -162,7 +163,7 @@ class TurnAssembly:
                 trace.stored[turn.span_id] = _Stored(turn, frozenset(trace.parts))
 
     def add(self, spans: Sequence[SpanRow], now_ns: int) -> None:
-        """Take spans that came at `now_ns`, of the wall clock, which never goes back here."""
+        """Add spans that arrived at `now_ns` of the wall clock, which never goes back here."""
         for span in spans:
             role = span_role(span.scope_name, span.name)
             if role is None:
@@ -171,8 +172,8 @@ class TurnAssembly:
                 self._add(Part(span, role), now_ns)
 
     def changes(self, now_ns: int, *, is_last: bool = False) -> list[TurnChange]:
-        """Return what is to be stored, by the beginning of the turns; `stored` is to be called when it is. Where no
-        more spans will come, all turns whose own span has come are complete."""
+        """Return the changes to store, ordered by the start of the turns; call `stored` once they are stored. If
+        `is_last`, no more spans will arrive, so all turns whose own span has arrived are complete."""
         while self._due and (self._due[0][0] <= now_ns or is_last):
             _, trace_id = heapq.heappop(self._due)
             if trace_id in self._traces:
@@ -185,7 +186,7 @@ class TurnAssembly:
         return sorted(changes, key=_beginning)
 
     def stored(self, now_ns: int) -> None:
-        """Note that the last changes were stored."""
+        """Record that the last changes were stored."""
         for trace_id in self._touched:
             trace = self._traces[trace_id]
             for span_id, wanted in trace.wanted.items():
@@ -223,7 +224,7 @@ class TurnAssembly:
         return self._traces.get(trace_id) or self._traces.setdefault(trace_id, _OpenTrace())
 
     def _make(self, trace_id: str, trace: _OpenTrace, now_ns: int, *, is_last: bool) -> None:
-        """Make the turns of a trace of all its spans; one of which nothing has changed stays as it was made."""
+        """Make the turns of a trace from all its spans; a turn with unchanged inputs is reused."""
         made: dict[str, _Made] = {}
         wanted: dict[str, _Stored] = {}
         waiting: list[int] = []
@@ -263,7 +264,7 @@ class TurnAssembly:
         trace.due_ns = due_ns
 
     def _turn(self, spans: SpansOfTurn, of: _TurnDetails, now_ns: int) -> Turn | None:
-        """A turn at its place in its call; None where the spans are of nothing that was said."""
+        """Make a turn at its position in the call; None if nothing was spoken."""
         placed = spans.placed(of.turn_index, of.latency_before_ns)
         if spans.is_expected and placed.end_unix_ns < now_ns - UPDATED_WITHIN_NS:
             return None  # its own span may have come so long ago that the trace is not known any more
@@ -283,7 +284,7 @@ class TurnAssembly:
         )
 
     def _shorten(self, trace: _OpenTrace) -> None:
-        """Forget the oldest turns of a trace that has too many spans, and then its oldest spans."""
+        """Drop the oldest turns of a trace that has too many spans, and then its oldest spans."""
         if len(trace.parts) <= self._trace_spans_max:
             return
         most = self._trace_spans_max // 2
@@ -304,7 +305,7 @@ class TurnAssembly:
         trace.past |= gone
 
     def _remember_latency(self, part: Part) -> None:
-        """Remember the latency of frameworks that state it again in the next turn."""
+        """Remember the latency of a turn for frameworks that repeat it in the next one."""
         if part.role.framework is None or not part.role.framework.repeats_latency or part.role.role != "turn":
             return
         parts = SpansOfTurn(own=(part,))
@@ -318,13 +319,13 @@ class TurnAssembly:
 
 
 def is_complete(turn: Turn | None) -> bool:
-    """Return whether there is a turn, and all of it that decides how it went has come."""
+    """Return whether there is a turn, and every span that determines its outcome has arrived."""
     return turn is not None and turn.outcome != PENDING
 
 
 def _due_ns(trace: _OpenTrace, spans: SpansOfTurn, span_ids: Collection[str]) -> int | None:
-    """Return when a turn without an answer is complete unless more of it comes; None where its own span is waited
-    for."""
+    """Return when a turn without an answer becomes complete unless more spans arrive; None while its own span is
+    missing."""
     if spans.is_expected:
         return None
     came_ns = max(trace.came_ns[span_id] for span_id in span_ids)
@@ -336,15 +337,15 @@ def _due_ns(trace: _OpenTrace, spans: SpansOfTurn, span_ids: Collection[str]) ->
 
 
 def _is_answered(turn: Turn, spans: SpansOfTurn) -> bool:
-    """Return whether a turn was answered, and what answered it is the whole of it: around a request to a model there
-    may be an agent that has not come."""
+    """Return whether a turn was answered and the answer has arrived completely: a request to a model may be inside an
+    agent span that has not arrived."""
     is_whole = spans.first.role.layout != "outermost" or spans.first.span.parent_span_id is None
     return turn.outcome == "ok" and is_whole
 
 
 def _before(trace: _OpenTrace, key: str, wanted: _Stored) -> _Stored | None:
-    """Return what is stored of a turn: under its own id, or under that of another of its spans which is no turn any
-    more."""
+    """Return the stored version of a turn: under its own id, or under that of another of its spans that is no longer a
+    turn."""
     if key in trace.stored:
         return trace.stored[key]
     ids = sorted(span_id for span_id in wanted.span_ids if span_id in trace.stored and span_id not in trace.wanted)
@@ -352,7 +353,7 @@ def _before(trace: _OpenTrace, key: str, wanted: _Stored) -> _Stored | None:
 
 
 def _with_late(made: _Stored, before: _Stored | None) -> _Stored:
-    """A turn with the number of its spans that came after it was complete."""
+    """A turn with the number of its spans that arrived after it was complete."""
     if before is None or not is_complete(before.turn) or not is_complete(made.turn):
         return made
     late = (before.turn.late_spans or 0) + len(made.span_ids - before.span_ids)

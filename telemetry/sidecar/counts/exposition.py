@@ -1,7 +1,7 @@
 """The counts of stored turns for `/metrics`: what callers heard, what services report, and the telemetry itself.
 
 Classic histograms whose buckets include every objective's threshold, so that good turns can be counted from them;
-percentiles for a decision come from the store. Labels are dimensions with few values, each limited by itself (see
+percentiles for a decision come from the store. Labels are dimensions with few values, each limited separately (see
 `telemetry.sidecar.counts.label_values`); never a call, a user or an utterance. Exemplars carry the turn's trace id
 (OpenMetrics only).
 """
@@ -58,7 +58,7 @@ class _TurnSeries:
         )
 
     def count(self, labels: tuple[str, ...], turn: Turn) -> None:
-        """Count a turn; of an invalid one only its outcome."""
+        """Count a turn; for an invalid one only its outcome."""
         self._turns.labels(*labels, _known(turn.outcome, semconv.OUTCOMES)).inc()
         if turn.outcome == "invalid":
             return
@@ -83,7 +83,7 @@ class _TurnSeries:
             child.observe(max(0.0, value), exemplar)
 
     def forget(self, labels: dict[str, str]) -> None:
-        """End the series that have these values of labels."""
+        """Remove the series that have these values of labels."""
         self._of_labels.clear()
         for metric in (*self._histograms.values(), self._below_zero, self._turns, self._cache, self._fallbacks):
             if metric is not None:
@@ -93,7 +93,7 @@ class _TurnSeries:
 class Exposition:
     """Counts stored turns and renders `/metrics`; thread-safe. Its memory and its number of series are bounded.
 
-    `state` is what the receivers count, and what `shown` gives is shown behind all of this.
+    `state` holds the counts of the receivers; the families that `shown` returns are appended.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Exposition:
                     self._count_heard(turn, now_s)
 
     def observe_revised(self, turns: Sequence[Turn]) -> None:
-        """Count turns of services that took the place of others which were counted before."""
+        """Count turns of services that replaced others which were counted before."""
         with self._lock:
             for turn in turns:
                 if (service := self._service(turn, self._clock_s())) is not None:
@@ -166,7 +166,7 @@ class Exposition:
                 self._not_recorded.inc()
 
     def _service(self, turn: Turn, now_s: float) -> str | None:
-        """The service to show for a turn that it reported without a run of callers; None for any other turn."""
+        """The service label of a turn that a service reported outside a run of callers; None for any other turn."""
         if turn.source != "service" or not turn.run_id.startswith(SERVICE_RUN_PREFIX):
             return None
         self._has_services = True

@@ -1,7 +1,7 @@
 """Every metric family of turns and of their telemetry: its name, type, meaning and labels.
 
-A latency can be negative (the agent talks over the caller), but a sum that falls is a counter reset for Prometheus. So
-a value below zero is counted in the lowest bucket and adds 0 to the sum; the time below zero is added up apart.
+A latency can be negative (the agent talks over the caller), but a falling sum is a counter reset for Prometheus. So a
+value below zero is counted in the lowest bucket and adds 0 to the sum; the time below zero is added up separately.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ class Family:
 
     @property
     def shown_name(self) -> str:
-        """The name of its series, or what they begin with."""
+        """The name of its series, or their common prefix."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def metric(self, **options: Any) -> Any:
-        """A metric of prometheus_client that counts for this family."""
+        """Create a prometheus_client metric that counts for this family."""
         return _METRICS[self.kind](self.name, self.text, self.labels, **options)
 
     def of(self, values: Iterable[tuple[Sequence[str], float]]) -> CounterMetricFamily | GaugeMetricFamily:
@@ -49,13 +49,13 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class ShownFamilies:
-    """A collector of prometheus_client: what `collect` gives is shown."""
+    """A collector of prometheus_client that exposes the families that `collect` returns."""
 
     collect: Callable[[], Iterable[Any]]
 
 
 class Scale(NamedTuple):
-    """The unit in which a metric is shown: the end of its name, what divides its values, and its buckets."""
+    """The unit in which a metric is exposed: the suffix of its name, the divisor of its values, and its buckets."""
 
     suffix: str
     divisor: float
@@ -76,7 +76,7 @@ SCALES: Final[dict[str, Scale]] = {
 
 
 def series_name(metric: Metric) -> str:
-    """The Prometheus name of a metric: the base unit is in it."""
+    """The Prometheus name of a metric, which includes the base unit."""
     name = metric.name.replace("_per_s", "_per_second")
     if name.endswith("_count"):
         name = name.removesuffix("_count") + "s"  # `_count` is a histogram's own suffix

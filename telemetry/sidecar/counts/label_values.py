@@ -1,14 +1,14 @@
-"""Limits on the distinguished values of a label and their combinations.
+"""Limits on the number of distinct values of a label and of their combinations.
 
-Label values come from senders, so their number and length are bounded, for each label by itself: a value beyond its
-label's limit is `other` in that label alone. When a limit is reached, a value that no turn has had for `IDLE_S` gives
-way to a new one, so that the cohort of a late rollout is seen however many there were before it. Its series end; they
-are never set back while they are shown. If the value comes back, its series begin at 0 again, which Prometheus reads as
-the counter reset of a restarted process.
+Label values come from senders, so their number and length are bounded, for each label separately: a value beyond its
+label's limit is `other` in that label alone. When a limit is reached, a value that no turn has had for `IDLE_S` is
+replaced by a new one, so that the cohort of a late rollout is visible however many there were before it. Its series
+end; they are never reset while they are exposed. If the value comes back, its series begin at 0 again, which Prometheus
+reads as the counter reset of a restarted process.
 
-The limits of the labels multiply, so the combinations have a limit too, far above what a service uses at the same time.
-Beyond it a combination keeps what distinguishes rollouts, cohort and route, and is `other` in tier and model; for all
-of those there is always a place.
+The limits of the labels multiply, so the number of combinations is limited too, far above what a service uses at the
+same time. Beyond it a combination keeps the labels that distinguish rollouts, cohort and route, and is `other` in tier
+and model; there is always room for all of those.
 """
 
 from collections.abc import Callable, Hashable
@@ -35,7 +35,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class _Lately(Generic[_Key]):
-    """A set of at most `limit` keys: the one that is idle for longest gives way to a new one, with `forget`."""
+    """A set of at most `limit` keys: a new one replaces the key that has been idle for longest, once it is idle for
+    `IDLE_S`, and `forget` is called with that."""
 
     def __init__(self, limit: int, forget: Callable[[_Key], None]) -> None:
         self._limit = limit
@@ -43,7 +44,7 @@ class _Lately(Generic[_Key]):
         self._seen_s: dict[_Key, float] = {}  # the one seen last is at the end
 
     def has_place(self, key: _Key, now_s: float) -> bool:
-        """Note a key; whether it is among those that are distinguished."""
+        """Record the use of a key; return whether it is among the distinct ones."""
         if self._seen_s.pop(key, None) is None and len(self._seen_s) >= self._limit:
             oldest = next(iter(self._seen_s))
             if now_s - self._seen_s[oldest] < IDLE_S:
@@ -55,17 +56,17 @@ class _Lately(Generic[_Key]):
 
 
 class LabelValues:
-    """The values of one label: at most `limit` are distinguished, besides "" (unknown) and `other`.
+    """The values of one label: at most `limit` distinct ones, besides "" (unknown) and `other`.
 
-    A value has at most 64 characters, on one line; two that differ only behind them are one. `forget` is called with
-    one that gave way.
+    A value has at most 64 characters, on one line; values that differ only after them are one. `forget` is called with
+    a value that was replaced.
     """
 
     def __init__(self, limit: int, forget: Callable[[str], None]) -> None:
         self._values = _Lately(limit, forget)
 
     def shown(self, value: str | None, now_s: float) -> str:
-        """The value to show for one that was sent."""
+        """The value to expose for a received one."""
         name = one_line(value or "", _CHARS_MAX)
         return name if name in ("", OTHER) or self._values.has_place(name, now_s) else OTHER
 
@@ -83,7 +84,7 @@ class Combinations:
     def shown(
         self, cohort: str | None, route: str | None, tier: str | None, model: str | None, now_s: float
     ) -> Combination:
-        """The labels to show for those of a turn."""
+        """The labels to expose for those of a turn."""
         labels = (
             self._cohorts.shown(cohort, now_s),
             route or "" if (route or "") in _ROUTES else OTHER,

@@ -36,7 +36,7 @@ _Judged = Counter[tuple[int, Judgment]]  # turns by the number of the objective 
 
 @dataclass(slots=True)
 class _ReportedRun:
-    """The objectives of which a run has a value, and its turns without one that wait for that, by place."""
+    """The objectives for which a run has values, and its turns without a value that wait for one, by place."""
 
     valued: set[int] = field(default_factory=set[int])
     waiting: dict[_Place, _Judged] = field(default_factory=dict[_Place, _Judged])
@@ -54,7 +54,7 @@ class ObjectiveTurns:
         self._counts: dict[_Place, _Judged] = {(source, _UNKNOWN, _UNKNOWN): Counter() for source in _SOURCES}
 
     def count(self, turn: Turn, now_s: float) -> None:
-        """Count a turn, unless it is of a ramp, whose turns only show what their run has; `now_s` is on a monotonic
+        """Count a turn, unless it is of a ramp: ramps only show which values their run has. `now_s` is on a monotonic
         clock."""
         if not self._objectives:
             return
@@ -80,7 +80,7 @@ class ObjectiveTurns:
                 counts[number, judgment] += 1
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """The families with what was counted; one without a value of a stage that its run has is bad."""
+        """The families with the counts; a turn without a value of a stage that its run has is bad."""
         named = [(objective.name, series.stage_of(objective)) for objective in self._objectives]
         shown: dict[Family, Counter[tuple[str, ...]]] = {family: Counter() for family in (ELIGIBLE, GOOD, BAD, OPEN)}
         for place, judged in self._counts.items():
@@ -111,7 +111,7 @@ class ObjectiveTurns:
                 self._counts.setdefault(place, Counter())[number, judgment] += judged.pop((number, judgment), 0)
 
     def _forget(self, part: int, value: str) -> None:
-        """End the series of a service or a cohort that gave way to another."""
+        """Remove the series of a service or a cohort that was replaced by another."""
         for places in (self._counts, *(run.waiting for run in self._runs.values())):
             for place in [other for other in places if other[part] == value]:
                 del places[place]

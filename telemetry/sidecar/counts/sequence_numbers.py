@@ -1,9 +1,9 @@
 """The count of missing turns: the gaps in the sequence numbers of the processes that wrote them.
 
-A process numbers its turns without gaps, so a hole is a turn lost on the way. A number farther than `GAP_MAX` from
-those known is not believed, because one wild number would be a figure of 4 × 10^18 missing turns: it is counted as
-implausible and kept apart. When more numbers lie near it than near the first ones, it was the first ones that were
-wild, and they change places.
+A process numbers its turns without gaps, so a gap is a turn lost on the way. A number farther than `GAP_MAX` from the
+known ones is not trusted, because one wild number would report 4 × 10^18 missing turns: it is counted as implausible
+and kept separately. If more numbers are near it than near the first ones, the first ones were wild, and the two ranges
+swap.
 """
 
 from collections.abc import Iterable
@@ -35,8 +35,8 @@ class _Range:
 
 
 class SequenceNumbers:
-    """The ranges of numbers seen, by process. At most `PROCESSES_MAX` are known; of the one that was silent for
-    longest, only its missing turns are kept when there are more. Not thread-safe."""
+    """The ranges of numbers seen, by process. At most `PROCESSES_MAX` are known; beyond that, of the process silent for
+    longest only the count of missing turns is kept. Not thread-safe."""
 
     def __init__(self) -> None:
         self.missing = 0
@@ -44,7 +44,7 @@ class SequenceNumbers:
         self._ranges: dict[str, tuple[_Range, _Range | None]] = {}  # believed, and the rival; the last seen is last
 
     def observe(self, numbers: Iterable[tuple[str, int]]) -> None:
-        """Note the numbers of turns, each with the process that wrote it; those of an unnamed one say nothing."""
+        """Record the numbers of turns, each with the process that wrote it; numbers without a process are ignored."""
         of_process: dict[str, list[int]] = {}
         for process, number in numbers:
             if number < 0:

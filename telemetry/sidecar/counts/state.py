@@ -46,7 +46,7 @@ class IngestState:
 
 
 def count_names(known: Counter[str], added: Mapping[str, int]) -> None:
-    """Add counts of names that senders made up."""
+    """Add counts of names chosen by senders."""
     for name, times in added.items():
         short = name if len(name) <= _NAME_LENGTH_MAX else name[: _NAME_LENGTH_MAX - 1] + "…"
         known[short if short in known or len(known) < _NAMES_MAX else _OTHER] += times

@@ -1,8 +1,7 @@
-"""The queue of one destination, in memory and bounded, the counts of what became of each request, and their display.
+"""The queue of one destination, in memory and bounded, the counts of the requests by outcome, and their display.
 Thread-safe.
 
-Every request that was added is in exactly one place: it waits, is being sent, or is counted as forwarded, refused or
-dropped.
+Every added request is in exactly one state: it waits, is being sent, or is counted as forwarded, refused or dropped.
 """
 
 import threading
@@ -29,7 +28,7 @@ STRIKES_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request that an exporter made, in protobuf, with its number of items (spans or metric points)."""
+    """An exporter's request in protobuf, with its number of items (spans or metric points)."""
 
     signal: Signal
     body: bytes
@@ -38,8 +37,8 @@ class Received:
 
 @dataclass(slots=True)
 class QueuedRequest:
-    """A request as it is to be sent. `strikes` counts how often the destination failed at it alone after it had taken
-    others, `taken_before` how many it had taken at the last of them."""
+    """A request to send. `strikes` counts how often the destination failed at it alone after it had taken others,
+    `taken_before` is how many it had taken at the last strike."""
 
     body: bytes
     items: int
@@ -52,9 +51,9 @@ class QueuedRequest:
 class DestinationState:
     """The requests that wait for a destination, and counts of the others since the start.
 
-    `refused_requests` are never sent again, by the reason; `rejected_items` are left out of requests that the
-    destination acknowledged (partial success); `lost_items` never arrive: dropped, refused or rejected. `failures` say
-    why a signal cannot be sent at the moment, `refusal` why something was refused or rejected last.
+    `refused_requests` are never sent again, by reason; `rejected_items` were left out of requests that the destination
+    acknowledged (partial success); `lost_items` never arrive: dropped, refused or rejected. `failures` say why a signal
+    cannot be sent at the moment, `refusal` why something was last refused or rejected.
     """
 
     name: str
@@ -74,10 +73,10 @@ class DestinationState:
 
 
 class BoundedQueue:
-    """Requests of each signal in the order of their arrival, within the destination's limits.
+    """The requests of each signal in order of arrival, within the destination's limits.
 
-    Where they are exceeded, the oldest that are not being sent are dropped; the newest stays, whatever its size. A
-    signal has one sender, which settles what it took before it takes more; until then it counts as waiting.
+    Beyond them, the oldest requests that are not being sent are dropped; the newest stays, whatever its size. A signal
+    has one sender, which settles the requests that it took before it takes more; until then they count as waiting.
     """
 
     def __init__(self, destination: Destination, *, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -91,7 +90,7 @@ class BoundedQueue:
         self._is_closed = False
 
     def add(self, signal: Signal, body: bytes, items: int) -> None:
-        """Add a request of one of the destination's signals, for which the oldest make room."""
+        """Add a request of one of the destination's signals; drop the oldest if the limits require it."""
         with self._lock:
             request = QueuedRequest(body, items, self._clock_s())
             self._account(request, 1)
@@ -101,7 +100,7 @@ class BoundedQueue:
             self._make_room()
 
     def take(self, signal: Signal, requests_max: int, bytes_max: int) -> list[QueuedRequest]:
-        """The oldest requests of a signal, at most so many, and one or more with at most so many octets."""
+        """Take the oldest requests of a signal, limited in number and bytes, but at least one."""
         with self._lock:
             self._expire(signal)
             batch: list[QueuedRequest] = []
@@ -121,7 +120,7 @@ class BoundedQueue:
             self._make_room()
 
     def forwarded(self, signal: Signal, rejected_items: int) -> None:
-        """Count what was taken as acknowledged by the destination, but for some items."""
+        """Count the taken requests as acknowledged by the destination, except for some items."""
         with self._lock:
             batch = self._settled(signal)
             rejected_items = min(rejected_items, sum(request.items for request in batch))
@@ -132,15 +131,15 @@ class BoundedQueue:
             self._state.lost_items += rejected_items
 
     def refused(self, signal: Signal, reason: str) -> None:
-        """Count what was taken as refused by the destination for good."""
+        """Count the taken requests as permanently refused by the destination."""
         with self._lock:
             for request in self._settled(signal):
                 self._state.refused_requests[reason] += 1
                 self._state.lost_items += request.items
 
     def move_last(self, signal: Signal) -> bool:
-        """Move the taken request, at which the destination fails, behind the others; False if it has
-        failed at it too often, each time after it had taken others: then it is for the sender to settle."""
+        """Move the taken request, at which the destination fails, behind the others; return False if it has failed at
+        it too often, each time after it had taken others: then the sender must settle it."""
         with self._lock:
             request = self._requests[signal][0]
             if self._taken[signal] > request.taken_before:
@@ -152,12 +151,12 @@ class BoundedQueue:
             return request.strikes < STRIKES_MAX
 
     def not_queued(self, items: int) -> None:
-        """Count a request that cannot wait here, because its texts could not be taken out."""
+        """Count a request that cannot be queued because its texts could not be removed."""
         with self._lock:
             self._count_dropped("redaction", items)
 
     def note(self, signal: Signal, failure: str | None, refusal: str | None = None) -> bool:
-        """Note whether a signal can be sent and why something was refused; whether the first is new."""
+        """Record whether a signal can be sent and why something was refused; return whether the former changed."""
         with self._lock:
             was_failing = signal in self._state.failures
             if failure is not None:
@@ -169,13 +168,13 @@ class BoundedQueue:
             return was_failing != (failure is not None)
 
     def expire(self) -> None:
-        """Drop what has waited for too long and is not being sent."""
+        """Drop requests that have waited too long and are not being sent."""
         with self._lock:
             for signal in self._requests:
                 self._expire(signal)
 
     def close(self) -> None:
-        """Drop all that waits, and whatever is added from now on."""
+        """Drop all waiting requests, and all that are added from now on."""
         with self._lock:
             self._is_closed = True
             self._sending.clear()
@@ -184,7 +183,7 @@ class BoundedQueue:
                     self._drop(signal, "stop")
 
     def state(self) -> DestinationState:
-        """The state at this moment."""
+        """The current state."""
         with self._lock:
             state = deepcopy(self._state)
             oldest = [requests[0].added_s for requests in self._requests.values() if requests]
@@ -197,7 +196,7 @@ class BoundedQueue:
         return self._requests[signal][place] if place < len(self._requests[signal]) else None
 
     def _make_room(self) -> None:
-        """Drop the oldest until the limits hold, or one is left."""
+        """Drop the oldest until the limits are met, or one is left."""
         limits, state = self._destination, self._state
         while state.backlog_bytes > limits.queue_bytes or state.backlog_items > limits.queue_items:
             if state.backlog_requests - self._sending.total() <= 1:
@@ -212,7 +211,7 @@ class BoundedQueue:
             self._drop(signal, "age")
 
     def _settled(self, signal: Signal) -> list[QueuedRequest]:
-        """Take out what was being sent."""
+        """Remove and return the requests that were being sent."""
         batch = [self._requests[signal].popleft() for _ in range(self._sending.pop(signal, 0))]
         for request in batch:
             self._account(request, -1)
@@ -295,7 +294,7 @@ def _of_family(values: _Values, states: Sequence[DestinationState]) -> Iterator[
 def shown_in_state(
     destinations: Sequence[Destination], states: Sequence[DestinationState]
 ) -> dict[str, dict[str, object]]:
-    """The destinations by name: where each forwards to, how it fares and what was counted."""
+    """The destinations by name: the target of each, its state and its counts."""
     return {
         state.name: {
             "url": destination.url,

@@ -1,7 +1,7 @@
-"""Destinations of forwarding: what a `[[forward]]` table of the configuration says, checked.
+"""Destinations of forwarding: the checked content of the `[[forward]]` tables of the configuration.
 
-A destination holds no secret, only where each is found, so that it can be shown and passed to other processes. No
-sentence of this module holds a secret either.
+A destination holds no secret, only the location of each, so that it can be shown and passed to other processes. No
+sentence of this module contains a secret either.
 """
 
 import os
@@ -61,7 +61,7 @@ OLD_KEYS: Final[dict[str, str]] = {
 
 
 class SecretError(ValueError):
-    """A secret cannot be used; the sentence says where it was looked for and how to mend it."""
+    """Raised for an unusable secret; the sentence says where it was expected and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Header:
     file: str | None = None
 
     def read(self) -> str:
-        """The value at this moment, without the spaces around it. Raises SecretError."""
+        """The current value, without surrounding spaces. Raises SecretError."""
         if self.file is not None:
             where = self.file
             try:
@@ -96,10 +96,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An OTLP endpoint that everything received is forwarded to.
+    """An OTLP endpoint to which all received data is forwarded.
 
-    `url` is the base that `/v1/traces` and `/v1/metrics` are appended to. What waits beyond `queue_bytes` or
-    `queue_items` (spans and metric points), or for longer than `max_age_s`, is dropped, the oldest first.
+    `url` is the base that `/v1/traces` and `/v1/metrics` are appended to. Requests that exceed `queue_bytes` or
+    `queue_items` (spans and metric points), or that wait longer than `max_age_s`, are dropped, the oldest first.
     """
 
     name: str
@@ -133,7 +133,7 @@ def destinations_from(tables: Sequence[Mapping[str, Any]], where: str) -> list[D
 
 
 def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> None:
-    """Raise ConfigError for a destination that is the sidecar itself: everything would come back without end."""
+    """Raise ConfigError for a destination that is the sidecar itself, which would be an endless loop."""
     faults: list[str] = []
     for destination in destinations:
         parts = urlsplit(destination.url)
@@ -271,7 +271,7 @@ class _TableReading:
         return None
 
     def _value(self, key: str, kind: Any, default: Any, expected: str) -> Any:
-        """The value of a key, if it is of a kind."""
+        """The value of a key, if it has the right type."""
         if key not in self._table:
             return default
         try:

@@ -1,6 +1,6 @@
-"""The seam between forwarding and the process that ingests: requests are added, and nothing here waits for anything.
+"""The interface between forwarding and the process that ingests: requests are added, and nothing here blocks.
 
-Texts are taken out before a request is queued for a destination that gets none.
+Texts are removed before a request is queued for a destination that gets none.
 """
 
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class Forwarding:
     """Forwards for one store from `start` to `stop`. Without destinations it does nothing.
 
-    Raises ConfigError for certificates or a list of names that cannot be used.
+    Raises ConfigError for unusable certificates or an unusable list of names.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Forwarding:
             self._threads.start()
 
     def add(self, requests: Sequence[Received]) -> None:
-        """Queue requests for every destination that gets them. Never raises, and never waits."""
+        """Queue requests for every destination of their signal. Never raises, and never blocks."""
         for request in requests:
             takers = [
                 (destination, queue)
@@ -72,11 +72,11 @@ class Forwarding:
                     queue.add(request.signal, body, request.items)
 
     def reports(self) -> tuple[DestinationState, ...]:
-        """Return how each destination fares, with everything that was counted since the start."""
+        """Return the state of each destination, with all counts since the start."""
         return tuple(queue.state() for queue in self._queues.values())
 
     def look(self) -> None:
-        """Drop what is too old, and set or take back the faults; to be called about every second."""
+        """Drop requests that are too old, and set or clear the faults; to be called about every second."""
         for queue in self._queues.values():
             queue.expire()
             state = queue.state()
@@ -90,7 +90,7 @@ class Forwarding:
             self._faults.set(f"forward:{state.name}", "; ".join(sentences) or None)
 
     def stop(self) -> None:
-        """Send what waits within a few seconds; what is left then is lost, counted and logged."""
+        """Send waiting requests for a few seconds; those left then are lost, counted and logged."""
         if self._threads is not None:
             self._threads.stop()
         for queue in self._queues.values():

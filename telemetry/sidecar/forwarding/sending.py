@@ -1,4 +1,4 @@
-"""Sending: one OTLP/HTTP request to a destination with its answer as a value, and what is done about each answer.
+"""Sending: one OTLP/HTTP request to a destination with its answer as a value, and the reaction to each answer.
 
 Only the destination's own address is connected to: no redirect is followed, and no proxy is taken from the environment.
 """
@@ -54,9 +54,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
-    """The end of a request. `taken`: acknowledged, less `rejected_items`; `refused`: never to be sent again as it is;
+    """The result of a request. `taken`: acknowledged, except for `rejected_items`; `refused`: never to be sent again;
     `failed`: to be sent again, after `retry_after_s` at the earliest; `doubtful`: the same, but the request itself may
-    provoke the server's error. `reason` says why, and holds no secret; `message` is what the destination adds."""
+    cause the server's error. `reason` says why, and contains no secret; `message` is the destination's own text."""
 
     outcome: Literal["taken", "refused", "failed", "doubtful"]
     reason: str = ""
@@ -71,7 +71,7 @@ class PostResult:
 
 
 class Upstream:
-    """Posts export requests to one destination. Raises ConfigError for certificates that cannot be used."""
+    """Posts export requests to one destination. Raises ConfigError for unusable certificates."""
 
     def __init__(self, destination: Destination, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._destination = destination
@@ -79,9 +79,9 @@ class Upstream:
         self._poster = HttpPoster(destination.url, _tls_context(destination), timeout_s=destination.timeout_s)
 
     def send(self, signal: Signal, bodies: Sequence[bytes]) -> PostResult:
-        """Post requests of one signal as one; their concatenation is the request that holds what each of them holds.
+        """Post requests of one signal as one: concatenated, they are the request that contains all of their items.
 
-        Never raises for what the network or the destination does.
+        Never raises because of the network or the destination.
         """
         destination = self._destination
         body = b"".join(bodies)
@@ -163,7 +163,7 @@ class SignalSender:
         self._refusals = 0
 
     def run(self) -> None:
-        """Send what waits until it is stopped. An error of its own ends nothing for good."""
+        """Send waiting requests until it is stopped. An internal error does not end it."""
         while True:
             try:
                 wait_s = self._send()
@@ -213,13 +213,13 @@ class SignalSender:
         return wait_s
 
     def _answered(self, refusal: str | None) -> None:
-        """Note that the destination takes or refuses: whatever comes next has a chance of its own."""
+        """Record that the destination accepts or refuses requests, and reset the backoff."""
         if self._queue.note(self._signal, None, refusal):
             _log.warning("forwarding %s to %s works again", self._signal, self._name)
         self._backoff_s = BACKOFF_FIRST_S
 
     def _wait(self, seconds: float) -> None:
-        """Wait, until it is stopped at most; from then on, between failures alone."""
+        """Wait, at most until it is stopped; after that, only between failures."""
         if not self._stopping.is_set():
             self._stopping.wait(seconds)
         elif seconds > GATHER_S:
@@ -227,10 +227,10 @@ class SignalSender:
 
 
 class SendingThreads:
-    """The threads that send what waits in queues, one for each signal of each destination, from `start` to `stop`. The
-    process does not wait for them at its end: a name server may be silent for minutes.
+    """The threads that send the queued requests, one for each signal of each destination, from `start` to `stop`. The
+    process does not wait for them at its end: a name server may not answer for minutes.
 
-    Raises ConfigError for certificates that cannot be used.
+    Raises ConfigError for unusable certificates.
     """
 
     def __init__(self, queues: Mapping[Destination, BoundedQueue]) -> None:
@@ -249,7 +249,7 @@ class SendingThreads:
             thread.start()
 
     def stop(self) -> None:
-        """Send what waits for `DRAIN_S` at most, then end."""
+        """Send waiting requests for `DRAIN_S` at most, then end."""
         self._stopping.set()
         until_s = time.monotonic() + DRAIN_S
         for thread in self._threads:
@@ -258,7 +258,7 @@ class SendingThreads:
 
 
 def _cause(error: Exception) -> str:
-    """Return what the operating system says, where an error comes from it; otherwise the error's own words."""
+    """Return the operating system's message if it is the cause, otherwise the error's own message."""
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
         return error.strerror
     return str(error) or type(error).__name__
@@ -277,7 +277,7 @@ def _tls_context(destination: Destination) -> ssl.SSLContext:
 
 
 def _read(message: _Answer, answer: bytes, *, is_json: bool) -> _Answer:
-    """The message that an answer holds; an empty one if it holds another."""
+    """The message in a response body; empty if it is of another type."""
     try:
         if is_json:
             return json_format.Parse(answer, message, ignore_unknown_fields=True)
