@@ -112,10 +112,15 @@ class FigureDifference:
 def marked(differences: Sequence[FigureDifference]) -> tuple[FigureDifference, ...]:
     """The same with those shown by which the runs differ: of figures whose interval leaves out 0, those that Holm's
     procedure over all figures rejects."""
-    p_values = {each.figure.name: each.p_value for each in differences if each.is_claimed and each.p_value is not None}
+    p_values = {
+        compared.figure.name: compared.p_value
+        for compared in differences
+        if compared.is_claimed and compared.p_value is not None
+    }
     rejected = holm(p_values, MARK_LEVEL)
     return tuple(
-        replace(each, is_shown=each.leaves_out_zero and rejected.get(each.figure.name, False)) for each in differences
+        replace(compared, is_shown=compared.leaves_out_zero and rejected.get(compared.figure.name, False))
+        for compared in differences
     )
 
 
@@ -127,7 +132,7 @@ def pairing(baseline: CohortTurns, candidate: CohortTurns, why_not: str | None =
     common = np.intersect1d(heard[0], heard[1])
     if not common.size:
         return Pairing(False, reason="no utterance was heard by both")
-    share = min(float(np.isin(each, common).mean()) for each in heard)
+    share = min(float(np.isin(codes, common).mean()) for codes in heard)
     if common.size < FEWEST_CLUSTERS:
         return Pairing(
             False,
@@ -152,9 +157,9 @@ def difference(
 ) -> FigureDifference:
     """The figure in both runs, and the difference as far as it is known."""
     if paired.is_paired:
-        found = _difference(figure, baseline, candidate, is_paired=True)
-        if found.reason is None:
-            return found
+        by_pairs = _difference(figure, baseline, candidate, is_paired=True)
+        if by_pairs.reason is None:
+            return by_pairs
     return _difference(figure, baseline, candidate, is_paired=False)
 
 
@@ -187,15 +192,15 @@ def _difference(
 
 def _of_quantile(known: FigureDifference, samples: Sequence[CheckSample], fraction: float) -> FigureDifference:
     baseline, candidate = samples
-    found = quantile_difference(candidate, baseline, fraction, CONFIDENCE)
+    quantiles = quantile_difference(candidate, baseline, fraction, CONFIDENCE)
     return replace(
         known,
-        baseline=found.control,
-        candidate=found.candidate,
-        value=found.value,
-        lower=found.lower,
-        upper=found.upper,
-        p_value=found.p_value,
+        baseline=quantiles.control,
+        candidate=quantiles.candidate,
+        value=quantiles.value,
+        lower=quantiles.lower,
+        upper=quantiles.upper,
+        p_value=quantiles.p_value,
     )
 
 
@@ -203,22 +208,22 @@ def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> Figure
     baseline, candidate = samples
     for sample in samples:
         expect_clusters(sample, FEWEST_CLUSTERS)
-    found = ratio_difference(candidate, baseline)
+    ratios = ratio_difference(candidate, baseline)
     freedom = degrees_of_freedom(samples)
-    reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * found.standard_error
-    lower, upper = found.value - reach, found.value + reach
-    p_value = 2 * float(scipy.special.stdtr(freedom, -abs(found.value) / found.standard_error))
+    reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * ratios.standard_error
+    lower, upper = ratios.value - reach, ratios.value + reach
+    p_value = 2 * float(scipy.special.stdtr(freedom, -abs(ratios.value) / ratios.standard_error))
     if known.figure.kind == "share" and baseline.weights is None:
         lower, upper = max(-1.0, lower), min(1.0, upper)  # two shares differ by no more
         p_value = share_p_value(candidate, baseline)
     return replace(
         known,
-        baseline=found.control,
-        candidate=found.candidate,
-        value=found.value,
+        baseline=ratios.control,
+        candidate=ratios.candidate,
+        value=ratios.value,
         lower=lower,
         upper=upper,
-        standard_error=found.standard_error,
+        standard_error=ratios.standard_error,
         p_value=p_value,
     )
 

@@ -115,4 +115,4 @@ def figures_for(objectives: Sequence[Objective]) -> tuple[ComparedFigure, ...]:
 
 def counted(objectives: Iterable[Objective]) -> list[Objective]:
     """The objectives whose good turns are compared: those that count turns, of all turns."""
-    return [each for each in objectives if each.counts == "turns" and not each.is_of_a_part]
+    return [objective for objective in objectives if objective.counts == "turns" and not objective.is_of_a_part]

@@ -60,14 +60,14 @@ class ComparedRun:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on what weakens the figures without taking the verdict away."""
-        found: list[str] = []
+        notes: list[str] = []
         if self.is_under_way:
-            found.append(f"{self.label} is still under way: these are its figures so far")
+            notes.append(f"{self.label} is still under way: these are its figures so far")
         if self.lacks_old_turns:
-            found.append(f"the store no longer keeps the oldest turns of {self.label}: the figures are of the others")
+            notes.append(f"the store no longer keeps the oldest turns of {self.label}: the figures are of the others")
         if self.telemetry_lost and self.unsound is None:
-            found.append(f"{percent(self.telemetry_lost)} of the telemetry of {self.label} is missing")
-        return tuple(found)
+            notes.append(f"{percent(self.telemetry_lost)} of the telemetry of {self.label} is missing")
+        return tuple(notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class AskedDifference:
     @property
     def sentence(self) -> str:
         """Write the difference as `users 10/20`: the baseline's, then the other's. The texts are other people's."""
-        shown = (one_line(each, 80) if each is not None else "not said" for each in (self.baseline, self.candidate))
+        shown = (one_line(side, 80) if side is not None else "not said" for side in (self.baseline, self.candidate))
         return f"{_LABELS.get(self.name, self.name)} {(' / ' if self._has_slashes else '/').join(shown)}"
 
     @property
     def _has_slashes(self) -> bool:
-        return any("/" in (each or "") for each in (self.baseline, self.candidate))
+        return any("/" in (side or "") for side in (self.baseline, self.candidate))
 
 
 def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[AskedDifference, ...]:
@@ -99,12 +99,14 @@ def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str])
     )
 
 
-def difference_sentence(found: Sequence[AskedDifference]) -> str | None:
+def difference_sentence(differences: Sequence[AskedDifference]) -> str | None:
     """The sentence before any number: `the runs differ in: users 10/20`; None where they do not."""
-    return f"the runs differ in: {', '.join(each.sentence for each in found)}" if found else None
+    return (
+        f"the runs differ in: {', '.join(difference.sentence for difference in differences)}" if differences else None
+    )
 
 
-def why_no_pairs(found: Sequence[AskedDifference]) -> str | None:
+def why_no_pairs(differences: Sequence[AskedDifference]) -> str | None:
     """Return why the audio of two runs cannot be the same; None where it can."""
-    differing = [each.name for each in found if each.name in _AUDIO_FOLLOWS]
+    differing = [difference.name for difference in differences if difference.name in _AUDIO_FOLLOWS]
     return f"they were not sent the same audio: another {' and another '.join(differing)}" if differing else None

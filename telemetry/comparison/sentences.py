@@ -53,112 +53,122 @@ MARKS: Final = (
 )
 
 
-def title_of(each: RunComparison) -> str:
+def title_of(comparison: RunComparison) -> str:
     """The heading of one comparison."""
-    return f"{each.candidate.label} against {each.baseline.label}"
+    return f"{comparison.candidate.label} against {comparison.baseline.label}"
 
 
-def context_lines(each: RunComparison) -> list[str]:
+def context_lines(comparison: RunComparison) -> list[str]:
     """The preamble: the runs that are compared, how they differ, and what weakens the figures."""
     lines = [
-        f"{each.candidate.label} ({_size(each.candidate)}) against {each.baseline.label} ({_size(each.baseline)})",
+        f"{comparison.candidate.label} ({_size(comparison.candidate)}) against "
+        f"{comparison.baseline.label} ({_size(comparison.baseline)})",
     ]
-    if (differing := difference_sentence(each.asked)) is not None:
+    if (differing := difference_sentence(comparison.asked)) is not None:
         lines.append(differing)
-    lines += [f"note: {note}" for note in each.notes]
-    return [*lines, pairing_sentence(each)]
+    lines += [f"note: {note}" for note in comparison.notes]
+    return [*lines, pairing_sentence(comparison)]
 
 
-def pairing_sentence(each: RunComparison) -> str:
+def pairing_sentence(comparison: RunComparison) -> str:
     """The basis of the intervals of the latencies."""
-    if each.paired.is_paired:
+    if comparison.paired.is_paired:
         return (
-            f"paired by utterance: {each.paired.utterances:,} were heard by both runs, in "
-            f"{percent(each.paired.share)} of the turns or more"
+            f"paired by utterance: {comparison.paired.utterances:,} were heard by both runs, in "
+            f"{percent(comparison.paired.share)} of the turns or more"
         )
-    return f"by call, not paired by utterance: {each.paired.reason}"
+    return f"by call, not paired by utterance: {comparison.paired.reason}"
 
 
 def _size(run: ComparedRun) -> str:
     return f"{turns(run.turns.eligible_turns)} of {run.turns.calls:,} calls"
 
 
-def figure_row(found: FigureDifference) -> tuple[str, ...]:
+def figure_row(difference: FigureDifference) -> tuple[str, ...]:
     """A figure as cells of a table, under HEADINGS."""
-    figure = found.figure
+    figure = difference.figure
     return (
         figure.label,
-        figure.format(found.baseline),
-        figure.format(found.candidate),
-        figure.format_difference(found.value),
-        interval_text(found),
-        status_text(found),
+        figure.format(difference.baseline),
+        figure.format(difference.candidate),
+        figure.format_difference(difference.value),
+        interval_text(difference),
+        status_text(difference),
     )
 
 
-def forest_rows(found: Sequence[tuple[FigureDifference, str]]) -> list[dict[str, Any]]:
+def forest_rows(differences: Sequence[tuple[FigureDifference, str]]) -> list[dict[str, Any]]:
     """The differences that have an interval as rows of a forest plot, each with its group, in s or as shares. A side
     that nothing bounds reaches as far as any other."""
-    bounds = [abs(bound) for each, _ in found for bound in (each.lower, each.upper, each.value) if bound is not None]
+    bounds = [
+        abs(bound)
+        for difference, _ in differences
+        for bound in (difference.lower, difference.upper, difference.value)
+        if bound is not None
+    ]
     reach = max(filter(math.isfinite, bounds), default=0.0)
     verdicts = {True: "worse", False: "better", None: "no difference shown"}
     return [
         {
-            "name": each.figure.label,
+            "name": difference.figure.label,
             "group": group,
-            "lower": max(each.lower, -reach) / (scale := NS_PER_S if each.figure.unit == "ns" else 1),
-            "upper": min(each.upper, reach) / scale,
-            "estimate": (each.value or 0.0) / scale,
-            "verdict": verdicts[each.is_worse],
-            "text": f"{each.figure.label}: {figure_row(each)[3]} ({figure_row(each)[4]})",
+            "lower": max(difference.lower, -reach) / (scale := NS_PER_S if difference.figure.unit == "ns" else 1),
+            "upper": min(difference.upper, reach) / scale,
+            "estimate": (difference.value or 0.0) / scale,
+            "verdict": verdicts[difference.is_worse],
+            "text": f"{difference.figure.label}: {figure_row(difference)[3]} ({figure_row(difference)[4]})",
         }
-        for each, group in found
-        if each.lower is not None and each.upper is not None
+        for difference, group in differences
+        if difference.lower is not None and difference.upper is not None
     ]
 
 
-def grouped(each: RunComparison) -> list[tuple[str, list[FigureDifference]]]:
+def grouped(comparison: RunComparison) -> list[tuple[str, list[FigureDifference]]]:
     """The figures that anything is known of under the titles of their groups; the decisive one always."""
-    known = [found for found in each.differences if found is each.decisive or found.baseline is not None]
+    known = [
+        difference
+        for difference in comparison.differences
+        if difference is comparison.decisive or difference.baseline is not None
+    ]
     groups = [(title, [f for f in known if f.figure.group == group]) for group, title in GROUPS.items()]
-    return [(title, found) for title, found in groups if found]
+    return [(title, differences) for title, differences in groups if differences]
 
 
-def footnotes(each: RunComparison) -> list[str]:
+def footnotes(comparison: RunComparison) -> list[str]:
     """Explain the words of the last columns that occur, and the margin."""
-    rows = [found for _, group in grouped(each) for found in group]
-    words = {status_text(found) for found in rows}
-    over = f"after Holm's correction over {count(each.marked_over, 'figure')}"
-    found: list[str] = []
+    rows = [row for _, group in grouped(comparison) for row in group]
+    words = {status_text(row) for row in rows}
+    over = f"after Holm's correction over {count(comparison.marked_over, 'figure')}"
+    notes: list[str] = []
     if marks := [word for word in _SHOWN.values() if word in words]:
-        found.append(f"{', '.join(marks)}: shown {over}")
+        notes.append(f"{', '.join(marks)}: shown {over}")
     if POSSIBLE in words:
-        found.append(
+        notes.append(
             f"{POSSIBLE}: the interval leaves out 0, as that of one figure in twenty does by chance; a difference is "
             f"not shown {over}"
         )
-    found += [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
+    notes += [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
     if any(row.unbounded for row in rows):
-        found.append(_OF_UNBOUNDED)
-    compared = (each.baseline.turns, each.candidate.turns)
+        notes.append(_OF_UNBOUNDED)
+    compared = (comparison.baseline.turns, comparison.candidate.turns)
     if any(are_unanswered(of).any() for of in compared):
-        found.append(_OF_UNANSWERED)
-    return [*found, f"the margin: {each.margin.sentence}; this figure is judged alone, by its own interval"]
+        notes.append(_OF_UNANSWERED)
+    return [*notes, f"the margin: {comparison.margin.sentence}; this figure is judged alone, by its own interval"]
 
 
-def interval_text(found: FigureDifference) -> str:
+def interval_text(difference: FigureDifference) -> str:
     """The bounds of a difference, with one unit for both; a dash where there are none."""
-    low, to, high = found.bounds.partition(" to ")
+    low, to, high = difference.bounds.partition(" to ")
     return f"{low.partition(' ')[0]} to {high}" if to else low
 
 
-def status_text(found: FigureDifference) -> str:
+def status_text(difference: FigureDifference) -> str:
     """The claim on a figure, in a word or two."""
-    if not found.is_claimed:
+    if not difference.is_claimed:
         return NOT_CLAIMED
-    if found.lower is None:
-        reason = found.reason or ""
+    if difference.lower is None:
+        reason = difference.reason or ""
         return next((word for begin, word in _REASONS.items() if begin in reason), "not known")
-    if found.is_shown:
-        return _SHOWN[found.is_worse]
-    return POSSIBLE if found.leaves_out_zero else "not shown"
+    if difference.is_shown:
+        return _SHOWN[difference.is_worse]
+    return POSSIBLE if difference.leaves_out_zero else "not shown"

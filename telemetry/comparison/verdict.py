@@ -85,16 +85,16 @@ class RunComparison:
     @property
     def marked_over(self) -> int:
         """Number of figures over which the marks of differences are corrected."""
-        return sum(each.is_claimed and each.p_value is not None for each in self.differences)
+        return sum(compared.is_claimed and compared.p_value is not None for compared in self.differences)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on what weakens the figures."""
-        found = (*self.baseline.notes, *self.candidate.notes)
+        notes = (*self.baseline.notes, *self.candidate.notes)
         if not self.is_judged_otherwise:
-            return found
+            return notes
         by = f"good turns are counted by the objectives of {self.baseline.label}, the baseline"
-        return (*found, f"{by}: {self.candidate.label} was judged by others")
+        return (*notes, f"{by}: {self.candidate.label} was judged by others")
 
 
 def compare_runs(
@@ -113,13 +113,13 @@ def compare_runs(
     if margin.figure.name not in [figure.name for figure in figures]:
         figures = (margin.figure, *figures)
     unsound = _unsound(baseline, candidate)
-    found = marked(
+    differences = marked(
         [
             replace(difference(figure, baseline.turns, candidate.turns, paired), is_claimed=unsound is None)
             for figure in figures
         ]
     )
-    decisive = next(each for each in found if each.figure.name == margin.figure.name)
+    decisive = next(compared for compared in differences if compared.figure.name == margin.figure.name)
     state, statement = ("undecided", unsound) if unsound else _verdict(baseline, candidate, margin, decisive)
     if unsound is None and (missing := _turned_by_missing(state, baseline, candidate, margin, paired)) is not None:
         state, statement = "undecided", f"{statement}: {missing}"
@@ -130,7 +130,7 @@ def compare_runs(
         state,
         statement,
         decisive,
-        tuple(each for each in found if each.turns != (0, 0) or each is decisive),
+        tuple(compared for compared in differences if compared.turns != (0, 0) or compared is decisive),
         asked,
         paired,
         is_judged_otherwise,
@@ -139,8 +139,8 @@ def compare_runs(
 
 def worst(states: Sequence[ComparisonState]) -> ComparisonState:
     """Combine several comparisons: worse where any is, within where all are."""
-    found: list[ComparisonState] = [state for state in _SEVERITY if state in states]
-    return found[0] if found else "undecided"
+    worst_first: list[ComparisonState] = [state for state in _SEVERITY if state in states]
+    return worst_first[0] if worst_first else "undecided"
 
 
 def _unsound(baseline: ComparedRun, candidate: ComparedRun) -> str | None:
@@ -149,20 +149,20 @@ def _unsound(baseline: ComparedRun, candidate: ComparedRun) -> str | None:
 
 
 def _verdict(
-    baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, found: FigureDifference
+    baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, decisive: FigureDifference
 ) -> tuple[ComparisonState, str]:
     figure, run = margin.figure, candidate.label
-    if found.lower is None or found.upper is None:
+    if decisive.lower is None or decisive.upper is None:
         if (silent := _unanswered(baseline, candidate, figure)) is not None:
             return "worse", silent
-        return "undecided", f"{figure.label} cannot be compared: {found.reason}"
+        return "undecided", f"{figure.label} cannot be compared: {decisive.reason}"
     shown = (
-        f"{figure.label} of {run} is {figure.format(found.candidate)} against {figure.format(found.baseline)}, "
-        f"{figure.format_difference(found.value)} ({found.bounds})"
+        f"{figure.label} of {run} is {figure.format(decisive.candidate)} against {figure.format(decisive.baseline)}, "
+        f"{figure.format_difference(decisive.value)} ({decisive.bounds})"
     )
-    if found.lower > margin.value:
+    if decisive.lower > margin.value:
         return "worse", f"{shown}: more than the margin of {margin.text}"
-    if found.upper < margin.value:
+    if decisive.upper < margin.value:
         return "within", shown
     return "undecided", f"{shown}: the interval holds the margin of {margin.text}; more turns would narrow it"
 
@@ -179,8 +179,8 @@ def _turned_by_missing(
         return None
     filled = replace(of, turns=lacking)
     runs = (baseline, filled) if state == "within" else (filled, candidate)
-    found = difference(margin.figure, runs[0].turns, runs[1].turns, paired)
-    if _verdict(*runs, margin, found)[0] == state:
+    turned = difference(margin.figure, runs[0].turns, runs[1].turns, paired)
+    if _verdict(*runs, margin, turned)[0] == state:
         return None
     return could_turn(missing, of.label, other.label)
 

@@ -48,9 +48,9 @@ class CheckSample:
     def in_order(self) -> "CheckSample":
         """The same turns in an order of their own, so that sums over them are the same to the last digit in whichever
         order they arrived."""
-        keys = [each for each in (self.pairs, self.weights, self.values) if each is not None]
+        keys = [column for column in (self.pairs, self.weights, self.values) if column is not None]
         order = np.lexsort(keys)
-        weights, pairs = (None if each is None else each[order] for each in (self.weights, self.pairs))
+        weights, pairs = (None if column is None else column[order] for column in (self.weights, self.pairs))
         return replace(self, values=self.values[order], clusters=self.clusters[order], weights=weights, pairs=pairs)
 
     @property
@@ -101,7 +101,7 @@ def paired_variance(influences: tuple[Floats, Floats], samples: tuple[CheckSampl
         is_utterance = bool(ways)
         size = max(int(candidate.max()), int(control.max())) + 1
         sums, of_control = (
-            _left_out(each, codes, size) for each, codes in zip(influences, (candidate, control), strict=True)
+            _left_out(influence, codes, size) for influence, codes in zip(influences, (candidate, control), strict=True)
         )
         known = known_clusters(np.concatenate([candidate, control + (0 if is_utterance else size)]))
         ways.append(_of_sums(sums - of_control if is_utterance else np.concatenate([sums, of_control]), known))
@@ -122,7 +122,7 @@ def expect_clusters(sample: CheckSample, fewest: int) -> None:
 def degrees_of_freedom(samples: Sequence[CheckSample]) -> float:
     """The degrees of freedom of a variance over the clusters of the cohort that is worth fewer of them, by call or by
     utterance."""
-    return max(1.0, min(effective_clusters(codes) for each in samples for codes in each.groupings) - 1)
+    return max(1.0, min(effective_clusters(codes) for sample in samples for codes in sample.groupings) - 1)
 
 
 def known_clusters(clusters: Codes) -> int:

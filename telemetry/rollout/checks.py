@@ -87,10 +87,10 @@ def compare(
             samples.append(sample_of(check, turns, is_paired, mask))
     if is_paired:
         heard = _with_common_audio(candidate, control)
-        counts = [int(np.count_nonzero(mask & each)) for mask, each in zip(masks, heard, strict=True)]
+        counts = [int(np.count_nonzero(mask & heard_mask)) for mask, heard_mask in zip(masks, heard, strict=True)]
         samples = [
-            replace(each.in_order(), eligible=max(each.size, counted))
-            for each, counted in zip(heard_by_both(samples[0], samples[1]), counts, strict=True)
+            replace(sample.in_order(), eligible=max(sample.size, counted))
+            for sample, counted in zip(heard_by_both(samples[0], samples[1]), counts, strict=True)
         ]
     for turns, sample in zip(both, samples, strict=True):
         with _named(turns):
@@ -119,14 +119,14 @@ def sample_of(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | No
 
 def kept_values(
     turns: CohortTurns,
-    found: tuple[Floats, Floats | None],
+    columns: tuple[Floats, Floats | None],
     is_paired: bool,
     only: Mask | None = None,
     counted: Mask | None = None,
 ) -> CheckSample:
     """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not the valid
     ones), with their denominators where those are not 1. Raises TooFewError where there is none."""
-    values, weights = found
+    values, weights = columns
     eligible = (turns.valid if counted is None else counted) & (True if only is None else only)
     if is_paired:
         eligible &= turns.code(AUDIO) != NOT_REPORTED
@@ -184,8 +184,8 @@ def _cost(check: Check, turns: CohortTurns) -> Floats:
 
 
 def _column(turns: CohortTurns, name: str) -> Floats:
-    found = turns.number(name)
-    return np.full(turns.turns, np.nan) if found is None else found
+    column = turns.number(name)
+    return np.full(turns.turns, np.nan) if column is None else column
 
 
 def _with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
@@ -193,7 +193,7 @@ def _with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mas
     heard = [turns.code(AUDIO) for turns in (candidate, control)]
     common = np.intersect1d(heard[0][candidate.valid], heard[1][control.valid])
     common = common[common != NOT_REPORTED]
-    return [np.isin(each, common) & of.valid for each, of in zip(heard, (candidate, control), strict=True)]
+    return [np.isin(codes, common) & of.valid for codes, of in zip(heard, (candidate, control), strict=True)]
 
 
 def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:
@@ -301,7 +301,7 @@ def check_result(
 
 def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[SliceResult, ...]:
     """The primary check over each value of each dimension of the plan that both cohorts have enough turns of."""
-    found: list[tuple[str, str, CheckResult]] = []
+    results: list[tuple[str, str, CheckResult]] = []
     for dimension in plan.slices:
         if dimension not in candidate.codes or dimension not in control.codes:
             continue
@@ -310,27 +310,27 @@ def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurn
             only: tuple[Mask, Mask] = (codes[0] == code, codes[1] == code)
             try:
                 samples = compare(plan.primary, candidate, control, is_paired=plan.is_paired, only=only)
-                found.append((dimension, value, _judged(plan, plan.primary, plan.error_level, samples)))
+                results.append((dimension, value, _judged(plan, plan.primary, plan.error_level, samples)))
             except TooFewError:
                 continue
-    p_values = {f"{number}": each[2].p_value for number, each in enumerate(found)}
+    p_values = {f"{number}": result[2].p_value for number, result in enumerate(results)}
     rejected = holm({name: p for name, p in p_values.items() if p is not None}, plan.error_level)
-    return tuple(SliceResult(*each, rejected.get(f"{number}", False)) for number, each in enumerate(found))
+    return tuple(SliceResult(*result, rejected.get(f"{number}", False)) for number, result in enumerate(results))
 
 
 def _judged(
     plan: RolloutPlan, check: Check, rollback_level: float, samples: tuple[CheckSample, CheckSample]
 ) -> CheckResult:
     """Raises TooFewError."""
-    found, turns = _compared(check, *samples), samples[0].size
-    above, beyond = found.above_control, found.above_margin
+    compared, turns = _compared(check, *samples), samples[0].size
+    above, beyond = compared.above_control, compared.above_margin
     lower = above.value - boundary(rollback_level, turns) * above.standard_error
     upper = beyond.value + boundary(plan.error_level, turns) * beyond.standard_error
-    is_worse = lower > 0 and found.harm >= _HARM_ROOM * beyond.standard_error
+    is_worse = lower > 0 and compared.harm >= _HARM_ROOM * beyond.standard_error
     status: CheckStatus = "within" if upper < 0 else "worse" if is_worse else "open"
     needed: int | None = 0
     if status == "open":
-        needed = _forecast(found, turns, plan.error_level)
+        needed = _forecast(compared, turns, plan.error_level)
     result = CheckResult(
         check=check,
         status=status,
@@ -338,11 +338,11 @@ def _judged(
         eligible=turns if samples[0].eligible is None else samples[0].eligible,
         p_value=sequential_p_value(above.z, turns),
         turns_needed=needed,
-        reason=_missing_reason(samples[0]) if status == "open" and upper - found.by_missing < 0 else None,
+        reason=_missing_reason(samples[0]) if status == "open" and upper - compared.by_missing < 0 else None,
     )
-    if found.threshold is None:
-        return _with_figures(result, found, (lower, upper))
-    return _with_quantiles(result, found, found.threshold, samples, (lower, upper))
+    if compared.threshold is None:
+        return _with_figures(result, compared, (lower, upper))
+    return _with_quantiles(result, compared, compared.threshold, samples, (lower, upper))
 
 
 def _missing_reason(candidate: CheckSample) -> str:
@@ -350,11 +350,11 @@ def _missing_reason(candidate: CheckSample) -> str:
     return f"{missing} no value, a larger share than of the control: counted as beyond the margin they could turn it"
 
 
-def _forecast(found: ComparedShares, turns: int, error_level: float) -> int | None:
+def _forecast(compared: ComparedShares, turns: int, error_level: float) -> int | None:
     """Return how many more turns a promotion is expected to take. Few turns say little of how far the candidate is from
     its margin, and most candidates are like their control: so the excess is that of such a candidate, give or take
     _EXPECTED_SPREAD of it, as far as the turns do not say otherwise (the mean of two normal distributions)."""
-    above, alike = found.above_margin, found.without_difference
+    above, alike = compared.above_margin, compared.without_difference
     spread = _EXPECTED_SPREAD * abs(alike)
     weight = spread**2 / (spread**2 + above.settled_error**2) if spread else 1.0
     expected = -(alike + weight * (above.value - alike))
@@ -376,7 +376,7 @@ def _compared(check: Check, candidate: CheckSample, control: CheckSample) -> Com
             return compare_shares(candidate, control, check.margin)
 
 
-def _with_figures(result: CheckResult, found: ComparedShares, bounds: tuple[float, float]) -> CheckResult:
+def _with_figures(result: CheckResult, compared: ComparedShares, bounds: tuple[float, float]) -> CheckResult:
     """The ratios of both cohorts and the bounds of their difference."""
     lower, upper = bounds[0], bounds[1] + result.check.margin
     if result.check.figure_kind == "share":
@@ -384,9 +384,9 @@ def _with_figures(result: CheckResult, found: ComparedShares, bounds: tuple[floa
         lower, upper = max(lower, -1.0), min(upper, 1.0)
     return replace(
         result,
-        candidate=found.candidate,
-        control=found.control,
-        difference=found.candidate - found.control,
+        candidate=compared.candidate,
+        control=compared.control,
+        difference=compared.candidate - compared.control,
         lower=lower,
         upper=upper,
     )
@@ -394,7 +394,7 @@ def _with_figures(result: CheckResult, found: ComparedShares, bounds: tuple[floa
 
 def _with_quantiles(
     result: CheckResult,
-    found: ComparedShares,
+    compared: ComparedShares,
     threshold: Threshold,
     samples: tuple[CheckSample, CheckSample],
     bounds: tuple[float, float],
@@ -403,10 +403,10 @@ def _with_quantiles(
     shares = BeyondShares(
         threshold=threshold.value,
         allowed=threshold.allowed,
-        beyond=found.candidate,
-        control=found.control,
+        beyond=compared.candidate,
+        control=compared.control,
         lower=max(bounds[0], -1.0),
-        beyond_margin=found.above_margin.value + threshold.allowed,
+        beyond_margin=compared.above_margin.value + threshold.allowed,
         upper=min(bounds[1] + threshold.allowed, 1.0),
     )
     try:
@@ -459,20 +459,22 @@ def _reported(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -
     cache answers the control, which cannot become more."""
     cohorts = (candidate, control)
     silent: dict[Check, dict[str, float]] = {}
-    for check in (each for each in plan.checks if each.is_optional):
-        shares = [_reporting_share(each, check) for each in cohorts]
+    for check in (check for check in plan.checks if check.is_optional):
+        shares = [_reporting_share(cohort, check) for cohort in cohorts]
         silent[check] = {
-            each.cohort: share
-            for each, share in zip(cohorts, shares, strict=True)
+            cohort.cohort: share
+            for cohort, share in zip(cohorts, shares, strict=True)
             if not share or share < max(shares) / 2
         }
     notes = [
         _note(check, f"{'few turns' if share else 'no turn'} of {name} {'report' if share else 'reports'} it")
-        for check, found in silent.items()
-        for name, share in found.items()
-        if len(found) == 1
+        for check, silent_shares in silent.items()
+        for name, share in silent_shares.items()
+        if len(silent_shares) == 1
     ]
-    left_out = [check for check, found in silent.items() if found or not _can_become_more(check, control)]
+    left_out = [
+        check for check, silent_shares in silent.items() if silent_shares or not _can_become_more(check, control)
+    ]
     return _without(plan, left_out), notes
 
 

@@ -143,25 +143,25 @@ class CohortComparison:
     @property
     def worse(self) -> int:
         """The number of deciding checks that are shown to be worse."""
-        return sum(each.row.status == "worse" for each in self.figures if each.decides)
+        return sum(figure.row.status == "worse" for figure in self.figures if figure.decides)
 
     @property
     def within(self) -> int:
         """The number of deciding checks that are shown to be within their margin."""
-        return sum(each.row.status == "within" for each in self.figures if each.decides)
+        return sum(figure.row.status == "within" for figure in self.figures if figure.decides)
 
     @property
     def deciding(self) -> int:
         """The number of checks that decide."""
-        return sum(each.decides for each in self.figures)
+        return sum(figure.decides for figure in self.figures)
 
 
-def without_claims(found: CohortComparison) -> CohortComparison:
+def without_claims(comparison: CohortComparison) -> CohortComparison:
     """The same figures where nothing may be claimed of them: shown, and neither worse nor within a margin."""
     return replace(
-        found,
-        figures=tuple(replace(each, decides=False) for each in found.figures),
-        slices=tuple(row if row.status == "unknown" else replace(row, status="shown") for row in found.slices),
+        comparison,
+        figures=tuple(replace(figure, decides=False) for figure in comparison.figures),
+        slices=tuple(row if row.status == "unknown" else replace(row, status="shown") for row in comparison.slices),
     )
 
 
@@ -194,7 +194,7 @@ def assumed_checks(plan: RolloutPlan, good_within_ns: float | None = None) -> tu
         *(_headline(name, margin) for name in _STATISTICS),
         *(check for check in default.guardrails if check.kind != "quantile"),
     )
-    return tuple(check for check in wanted if not any(_is_like(check, each) for each in plan.checks))
+    return tuple(check for check in wanted if not any(_is_like(check, known) for known in plan.checks))
 
 
 def with_shown(plan: RolloutPlan, good_within_ns: float | None = None) -> RolloutPlan:
@@ -203,79 +203,81 @@ def with_shown(plan: RolloutPlan, good_within_ns: float | None = None) -> Rollou
     return replace(plan, guardrails=checks, slices=plan.slices or DEFAULT_SLICES)
 
 
-def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
+def compare_cohorts(compared: ComparedCohorts) -> CohortComparison:
     """The comparison; figures in their order: p50, p95 and p99 of the headline, other latencies, ratios."""
-    both = found.candidate.turns > 0 and found.control.turns > 0
-    plan, results = _applied(found) if both else (found.plan, ())
-    found = replace(found, plan=plan)
+    both = compared.candidate.turns > 0 and compared.control.turns > 0
+    plan, results = _applied(compared) if both else (compared.plan, ())
+    compared = replace(compared, plan=plan)
     slices = replace(plan, slices=plan.slices or DEFAULT_SLICES)
-    in_slices = slice_results(slices, found.candidate, found.control) if both else ()
-    known = {(each.dimension, each.value) for each in in_slices}
+    in_slices = slice_results(slices, compared.candidate, compared.control) if both else ()
+    known = {(result.dimension, result.value) for result in in_slices}
     return CohortComparison(
-        candidate=found.sizes[0],
-        control=found.sizes[1],
-        plan=plan.name if found.is_planned else None,
-        stage=None if found.stage is None else found.stage.name,
-        figures=_figures(found, results) if both else (),
+        candidate=compared.sizes[0],
+        control=compared.sizes[1],
+        plan=plan.name if compared.is_planned else None,
+        stage=None if compared.stage is None else compared.stage.name,
+        figures=_figures(compared, results) if both else (),
         results=results,
-        slices=tuple(slice_row(each) for each in in_slices),
+        slices=tuple(slice_row(result) for result in in_slices),
         left_out=tuple(
             slice_name(name, value)
             for name in slices.slices
-            for value in (found.candidate.labels.get(name, ()) if both else ())
+            for value in (compared.candidate.labels.get(name, ()) if both else ())
             if (name, value) not in known
         ),
         primary=plan.primary.sentence,
         unit="s",
         margin=plan.primary.margin / 1e9,
         margin_text=plan.primary.format_margin(),
-        curves=tuple(point for turns in (found.control, found.candidate) for point in _curve(turns)),
-        sample_ratio=_sample_ratio(found),
+        curves=tuple(point for turns in (compared.control, compared.candidate) for point in _curve(turns)),
+        sample_ratio=_sample_ratio(compared),
         limits=plan.completeness,
-        telemetry_lost=found.telemetry_lost,
-        one_in=found.one_in,
+        telemetry_lost=compared.telemetry_lost,
+        one_in=compared.one_in,
         unit_name=plan.unit,
-        units=found.units,
+        units=compared.units,
     )
 
 
-def _applied(found: ComparedCohorts) -> tuple[RolloutPlan, tuple[CheckResult, ...]]:
+def _applied(compared: ComparedCohorts) -> tuple[RolloutPlan, tuple[CheckResult, ...]]:
     """The plan with the checks that take part, and their results; where a verdict has them, those that it names."""
-    if not found.logged:
-        applied = applied_checks(found.plan, found.candidate, found.control)
+    if not compared.logged:
+        applied = applied_checks(compared.plan, compared.candidate, compared.control)
         return applied.plan, applied.results
-    names = {row.name for row in found.logged}
-    guardrails = tuple(each for each in found.plan.guardrails if not each.is_optional or each.name in names)
-    return replace(found.plan, guardrails=guardrails), ()
+    names = {row.name for row in compared.logged}
+    guardrails = tuple(
+        guardrail for guardrail in compared.plan.guardrails if not guardrail.is_optional or guardrail.name in names
+    )
+    return replace(compared.plan, guardrails=guardrails), ()
 
 
-def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[CohortFigure, ...]:
-    plan, assumed = found.plan, assumed_checks(found.plan, found.good_within_ns)
+def _figures(compared: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[CohortFigure, ...]:
+    plan, assumed = compared.plan, assumed_checks(compared.plan, compared.good_within_ns)
     by_name = {check.name: check for check in plan.checks}
     made = [
-        (check, _figure(check, logged_row(row, check.sentence), found))
-        for row in found.logged
+        (check, _figure(check, logged_row(row, check.sentence), compared))
+        for row in compared.logged
         if (check := by_name.get(row.name)) is not None
     ]
-    made += [(result.check, _figure(result.check, check_row(result), found)) for result in results]
+    made += [(result.check, _figure(result.check, check_row(result), compared)) for result in results]
     level = plan.error_level / 2 / max(1, len(assumed))
     for check in assumed:
-        row = check_row(check_result(plan, check, level, found.candidate, found.control))
-        made.append((check, replace(_figure(check, row, found), is_assumed=True, decides=False)))
+        row = check_row(check_result(plan, check, level, compared.candidate, compared.control))
+        made.append((check, replace(_figure(check, row, compared), is_assumed=True, decides=False)))
     if not any(check.kind == "cost_per_turn" for check, _ in made):
         unpriced = Check("cost_per_turn", "cost_per_turn", 0.0)
         row = replace(check_row(CheckResult(unpriced, "unknown", reason=_NO_PRICE)), margin=DASH)
-        made.append((unpriced, replace(_figure(unpriced, row, found), is_assumed=False, decides=False)))
-    return tuple(figure for _, figure in sorted(made, key=lambda each: _place(each[0])))
+        made.append((unpriced, replace(_figure(unpriced, row, compared), is_assumed=False, decides=False)))
+    return tuple(figure for _, figure in sorted(made, key=lambda entry: _place(entry[0])))
 
 
-def _figure(check: Check, row: CheckRow, found: ComparedCohorts) -> CohortFigure:
+def _figure(check: Check, row: CheckRow, compared: ComparedCohorts) -> CohortFigure:
     is_quantile = check.kind == "quantile"
     return CohortFigure(
         row=row,
         group="latency" if is_quantile else "ratio",
         statistic=check.statistic if is_quantile and check.metric == HEADLINE else None,
-        is_assumed=not found.is_planned,
+        is_assumed=not compared.is_planned,
         decides=True,
     )
 
@@ -296,11 +298,11 @@ def _is_like(one: Check, other: Check) -> bool:
     return one.kind != "quantile" or (one.metric, one.statistic) == (other.metric, other.statistic)
 
 
-def _sample_ratio(found: ComparedCohorts) -> SampleRatio | None:
+def _sample_ratio(compared: ComparedCohorts) -> SampleRatio | None:
     """The units against the stage's shares; None where no plan states them, or they changed in between."""
-    if found.stage is None or not found.stage.has_control:
+    if compared.stage is None or not compared.stage.has_control:
         return None
-    return sample_ratio(found.stage, found.units, found.plan.unit, found.plan.completeness.sample_ratio_p)
+    return sample_ratio(compared.stage, compared.units, compared.plan.unit, compared.plan.completeness.sample_ratio_p)
 
 
 def _curve(turns: CohortTurns) -> Sequence[CurvePoint]:
@@ -338,50 +340,50 @@ class ComparisonSentence:
     is_incomplete: bool = False
 
 
-def comparison_sentence(found: CohortComparison, limited: str | None = None) -> ComparisonSentence:
+def comparison_sentence(comparison: CohortComparison, limited: str | None = None) -> ComparisonSentence:
     """The comparison in a sentence; `limited` says why nothing may be claimed of the service, if nothing may.
 
     As in a rollout, incompleteness comes before any figure: there is no verdict then.
     """
-    incomplete = [*([] if limited is None else [limited]), *_incomplete(found)]
-    state, reasons = ("open", incomplete) if incomplete else _state(found)
+    incomplete = [*([] if limited is None else [limited]), *_incomplete(comparison)]
+    state, reasons = ("open", incomplete) if incomplete else _state(comparison)
     first, *others = reasons
-    words = _WORDS[state].format(candidate=found.candidate.cohort, control=found.control.cohort)
-    return ComparisonSentence(state, f"{words}: {first}", tuple(others), _basis(found), bool(incomplete))
+    words = _WORDS[state].format(candidate=comparison.candidate.cohort, control=comparison.control.cohort)
+    return ComparisonSentence(state, f"{words}: {first}", tuple(others), _basis(comparison), bool(incomplete))
 
 
-def _state(found: CohortComparison) -> tuple[ComparisonState, Sequence[str]]:
-    if worse := [sentences.worse(each) for each in found.results if each.status == "worse"]:
+def _state(comparison: CohortComparison) -> tuple[ComparisonState, Sequence[str]]:
+    if worse := [sentences.worse(result) for result in comparison.results if result.status == "worse"]:
         return "worse", worse
     by_status = {
-        status: [sentences.undecided(each) for each in found.results if each.status == status]
+        status: [sentences.undecided(result) for result in comparison.results if result.status == status]
         for status in ("open", "unknown")
     }
-    primary = found.results[0].status if found.results else "unknown"
+    primary = comparison.results[0].status if comparison.results else "unknown"
     if by_status["open"] or primary == "unknown":
         return "open", [*by_status["open"], *by_status["unknown"]] or ["no figure could be compared"]
     # What cannot be compared is said, and holds nothing up: this is not a gate.
-    within = [sentences.within(each) for each in found.results if each.status == "within"]
+    within = [sentences.within(result) for result in comparison.results if result.status == "within"]
     return "within", [*within[:1], *by_status["unknown"]]
 
 
-def _incomplete(found: CohortComparison) -> list[str]:
-    limits, is_planned = found.limits, found.plan is not None
-    both = (found.candidate, found.control)
+def _incomplete(comparison: CohortComparison) -> list[str]:
+    limits, is_planned = comparison.limits, comparison.plan is not None
+    both = (comparison.candidate, comparison.control)
     return [
-        *(f"no turn of {each.cohort} is among these" for each in both if not each.turns),
-        *too_much_lost(found.telemetry_lost, limits, is_planned=is_planned),
+        *(f"no turn of {cohort.cohort} is among these" for cohort in both if not cohort.turns),
+        *too_much_lost(comparison.telemetry_lost, limits, is_planned=is_planned),
         *too_many_invalid(both, limits, is_planned=is_planned),
-        *too_many_contaminated(found.units, limits, found.unit_name, is_planned=is_planned),
-        *mismatch(found.sample_ratio, found.candidate.cohort),
+        *too_many_contaminated(comparison.units, limits, comparison.unit_name, is_planned=is_planned),
+        *mismatch(comparison.sample_ratio, comparison.candidate.cohort),
     ]
 
 
-def _basis(found: CohortComparison) -> str:
-    if found.plan is not None:
-        return f"by the margins of the rollout {found.plan}"
-    shown = "; ".join(f"{each.row.name} {each.row.margin}" for each in found.figures if each.decides)
-    counted = count(found.deciding, "figure")
+def _basis(comparison: CohortComparison) -> str:
+    if comparison.plan is not None:
+        return f"by the margins of the rollout {comparison.plan}"
+    shown = "; ".join(f"{figure.row.name} {figure.row.margin}" for figure in comparison.figures if figure.decides)
+    counted = count(comparison.deciding, "figure")
     return (
         f"no rollout's plan covers these cohorts: the margins of the {counted} are assumed ({shown}), so this is a "
         "comparison of these turns, not a verdict to act on"

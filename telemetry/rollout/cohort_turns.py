@@ -58,7 +58,7 @@ class CohortTurns:
 
     def has_outcome(self, *outcomes: str) -> NDArray[np.bool_]:
         """A mask of the turns that ended in one of these ways."""
-        return np.isin(self.code(OUTCOME), [OUTCOMES.index(each) for each in outcomes])
+        return np.isin(self.code(OUTCOME), [OUTCOMES.index(outcome) for outcome in outcomes])
 
     @property
     def eligible(self) -> NDArray[np.bool_]:

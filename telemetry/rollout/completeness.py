@@ -151,13 +151,13 @@ def _detectable_loss(first: AssignedUnits, second: AssignedUnits, expected: floa
 
     if not is_found(0) or unnamed >= expected * (units + unnamed):
         return None
-    found, not_found = 0, math.ceil(expected * (units + unnamed)) - unnamed
-    while not_found - found > 1:
-        middle = (found + not_found) // 2
-        found, not_found = (middle, not_found) if is_found(middle) else (found, middle)
+    detected, undetected = 0, math.ceil(expected * (units + unnamed)) - unnamed
+    while undetected - detected > 1:
+        middle = (detected + undetected) // 2
+        detected, undetected = (middle, undetected) if is_found(middle) else (detected, middle)
     # The share of the first at which so few or fewer of them are left with that probability: the binomial distribution
     # by the incomplete beta function.
-    share = 1 - float(special.betaincinv(units - found, found + 1, DETECTED))
+    share = 1 - float(special.betaincinv(units - detected, detected + 1, DETECTED))
     return (expected - share) / (expected * (1 - share))
 
 
@@ -187,8 +187,8 @@ def _detectable(loss: float | None, control_loss: float | None, candidate: str, 
         return "no loss would have been found, not even of all units of one cohort: they are too few"
     none = [cohort for lost, cohort in ((loss, candidate), (control_loss, control)) if lost is None]
     but = f", and of those on {none[0]} not even the loss of all" if none else ""
-    found = f"would have been found with a probability of {declared_percent(DETECTED)}"
-    return f"a loss of {' or of '.join(losses)} {found}{but}"
+    probability = f"would have been found with a probability of {declared_percent(DETECTED)}"
+    return f"a loss of {' or of '.join(losses)} {probability}{but}"
 
 
 def _rounded_up(loss: float) -> float:
@@ -222,10 +222,10 @@ def too_much_lost(lost: float | None, limits: Completeness, *, is_planned: bool)
 def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, is_planned: bool) -> list[str]:
     """The cohorts of which too many turns are invalid."""
     return [
-        f"{percent(each.invalid_share, limits.invalid_turns)} of the turns of {each.cohort} are invalid, "
+        f"{percent(cohort.invalid_share, limits.invalid_turns)} of the turns of {cohort.cohort} are invalid, "
         f"{_allowed(limits.invalid_turns, is_planned)}: these turns say nothing about the service"
-        for each in cohorts
-        if each.invalid_share > limits.invalid_turns
+        for cohort in cohorts
+        if cohort.invalid_share > limits.invalid_turns
     ]
 
 
@@ -239,10 +239,10 @@ def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> l
     """The cohorts to which turns are missing that name none: those that broke down before a flag was asked, or whose
     slow stage, which would have named it, never came."""
     return [
-        f"{nameless(each)} ({percent(each.nameless_share, limits.invalid_turns)}), "
+        f"{nameless(cohort)} ({percent(cohort.nameless_share, limits.invalid_turns)}), "
         f"{_allowed(limits.invalid_turns, is_planned=True)}: let the span of every turn name it"
-        for each in cohorts
-        if each.nameless_share > limits.invalid_turns
+        for cohort in cohorts
+        if cohort.nameless_share > limits.invalid_turns
     ]
 
 

@@ -184,29 +184,33 @@ class _Judged:
         if not self.checks:
             return None
         needed = [result.turns_needed for result in self.checks if result.holds]
-        return None if None in needed else max([fewest, *(each for each in needed if each is not None)])
+        return None if None in needed else max([fewest, *(number for number in needed if number is not None)])
 
     def _unsound(self) -> list[str]:
         plan, history, now = self.plan, self.history, self.now_unix_ns
-        found = conflicts([plan, *self.evidence.other_plans])
+        reasons = conflicts([plan, *self.evidence.other_plans])
         if history.plan != plan.name:
-            found.append(f"the history is of the rollout {history.plan}, not of {plan.name}: give the one that belongs")
+            reasons.append(
+                f"the history is of the rollout {history.plan}, not of {plan.name}: give the one that belongs"
+            )
         elif history.fingerprint != plan.fingerprint:
             looks = count(len(history.looks), "look")
-            found.append(f"the plan was edited after {looks}: restore it, or begin a rollout of another name")
+            reasons.append(f"the plan was edited after {looks}: restore it, or begin a rollout of another name")
         newest = max((look.at_unix_ns for look in history.looks), default=now)
         if newest > now:
-            found.append(f"the clock went back: it is {moment(now)}, and a look was taken at {moment(newest)}; set it")
+            reasons.append(
+                f"the clock went back: it is {moment(now)}, and a look was taken at {moment(newest)}; set it"
+            )
         since = history.stage_since_unix_ns
         if since is not None and since > now:
-            found.append(f"the stage begins at {moment(since)}, which has not come yet: it is {moment(now)}")
-        for each in (self.evidence.candidate, self.evidence.control):
-            if each.newest_unix_ns is not None and each.newest_unix_ns > now + CLOCK_GRACE_NS:
-                found.append(
-                    f"turns of {each.cohort} began at {moment(each.newest_unix_ns)}, and it is {moment(now)}: "
+            reasons.append(f"the stage begins at {moment(since)}, which has not come yet: it is {moment(now)}")
+        for cohort in (self.evidence.candidate, self.evidence.control):
+            if cohort.newest_unix_ns is not None and cohort.newest_unix_ns > now + CLOCK_GRACE_NS:
+                reasons.append(
+                    f"turns of {cohort.cohort} began at {moment(cohort.newest_unix_ns)}, and it is {moment(now)}: "
                     "set the clocks of the hosts"
                 )
-        return [*found, *self._vanished()]
+        return [*reasons, *self._vanished()]
 
     def _vanished(self) -> list[str]:
         since = self.history.stage_since_unix_ns
@@ -220,10 +224,10 @@ class _Judged:
             (self.evidence.control, max((look.control_turns for look in looks), default=0)),
         )
         return [
-            f"{turns(before - each.eligible_turns)} of {each.cohort} that an earlier look saw are gone: "
+            f"{turns(before - cohort.eligible_turns)} of {cohort.cohort} that an earlier look saw are gone: "
             "a verdict over the others would be one over a choice of turns"
-            for each, before in known
-            if each.eligible_turns < before
+            for cohort, before in known
+            if cohort.eligible_turns < before
         ]
 
     def _absent(self) -> list[str]:
@@ -237,22 +241,22 @@ class _Judged:
             named, others = ", ".join(self.plan.services), ", ".join(map(one_line, self.evidence.every_service))
             seen += f"; the plan is about {named}" + (f", and turns of {others} name its cohorts" if others else "")
         return [
-            f"no turn of the {role} {each.cohort} has arrived{begin}{seen}: look at the flag's variants and its share"
-            for role, each in (("candidate", self.evidence.candidate), ("control", self.evidence.control))
-            if not each.turns
+            f"no turn of the {role} {cohort.cohort} has arrived{begin}{seen}: look at the flag's variants and its share"
+            for role, cohort in (("candidate", self.evidence.candidate), ("control", self.evidence.control))
+            if not cohort.turns
         ]
 
     def _incomplete(self) -> list[str]:
         limits, lost = self.plan.completeness, self.evidence.telemetry_lost
-        found = self._several_services()
+        reasons = self._several_services()
         if lost is None and self.plan.source == "client":
-            found.append(_LOSS_UNKNOWN)
-        found += too_much_lost(lost, limits, is_planned=True)
+            reasons.append(_LOSS_UNKNOWN)
+        reasons += too_much_lost(lost, limits, is_planned=True)
         both = (self.evidence.candidate, self.evidence.control)
-        found += too_many_invalid(both, limits, is_planned=True)
-        found += too_many_nameless(both, limits)
-        found += too_many_contaminated(self.evidence.units, limits, self.plan.unit, is_planned=True)
-        return [*found, *mismatch(self.ratio, self.plan.candidate)]
+        reasons += too_many_invalid(both, limits, is_planned=True)
+        reasons += too_many_nameless(both, limits)
+        reasons += too_many_contaminated(self.evidence.units, limits, self.plan.unit, is_planned=True)
+        return [*reasons, *mismatch(self.ratio, self.plan.candidate)]
 
     def _several_services(self) -> list[str]:
         """Endpoints have addresses instead of names: each cohort may have one of its own."""
@@ -269,41 +273,41 @@ class _Judged:
 
     def notes(self) -> tuple[str, ...]:
         """Notes on what weakens the verdict without deciding it."""
-        found: list[str] = []
+        notes: list[str] = []
         are_named = self.plan.unit == "call" or self.evidence.are_users_known
         if not are_named:
-            found.append(
+            notes.append(
                 f"callers are assigned by user and {self._unnamed()} name no user: the variance is clustered by call "
                 "there, so the bounds are too narrow where users call often"
             )
         if self.checks:
-            found += split_notes(self.ratio, self.plan.candidate, self.plan.control, are_named=are_named)
+            notes += split_notes(self.ratio, self.plan.candidate, self.plan.control, are_named=are_named)
         if self.evidence.telemetry_lost is None and self.plan.source == "service":
-            found.append(_LOSS_UNKNOWN)
+            notes.append(_LOSS_UNKNOWN)
         if 0 < self.evidence.units.contaminated_share <= self.plan.completeness.contaminated_units:
             allowed = declared_percent(self.plan.completeness.contaminated_units)
-            found.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
+            notes.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
         both, allowed = (self.evidence.candidate, self.evidence.control), self.plan.completeness.invalid_turns
-        found += [f"{nameless(each)}, and count nowhere" for each in both if 0 < each.nameless_share <= allowed]
-        return (*found, *self.not_applied)
+        notes += [f"{nameless(cohort)}, and count nowhere" for cohort in both if 0 < cohort.nameless_share <= allowed]
+        return (*notes, *self.not_applied)
 
     def _unnamed(self) -> str:
         both = (self.evidence.candidate, self.evidence.control)
-        unnamed = sum(each.turns if each.unnamed_turns is None else each.unnamed_turns for each in both)
-        return f"{count(unnamed, 'turn')} of {sum(each.turns for each in both):,}"
+        unnamed = sum(cohort.turns if cohort.unnamed_turns is None else cohort.unnamed_turns for cohort in both)
+        return f"{count(unnamed, 'turn')} of {sum(cohort.turns for cohort in both):,}"
 
     def _open(self) -> list[str]:
         return [sentences.undecided(result) for result in self.checks if result.holds]
 
     def _too_early(self) -> list[str]:
-        found: list[str] = []
+        reasons: list[str] = []
         have = self.evidence.candidate.eligible_turns
         if have < self.stage.fewest_turns:
             wanted = turns(self.stage.fewest_turns)
-            found.append(f"{turns(have)} of {self.plan.candidate} are there, and the stage asks for {wanted}")
+            reasons.append(f"{turns(have)} of {self.plan.candidate} are there, and the stage asks for {wanted}")
         since = self.history.stage_since_unix_ns
         begin = since if since is not None else self.evidence.candidate.first_unix_ns
         if begin is None or self.now_unix_ns < begin + self.stage.shortest.ns:
             start = "" if begin is None else f" from {moment(begin)}"
-            found.append(f"the stage lasts at least {self.stage.shortest}{start}")
-        return found
+            reasons.append(f"the stage lasts at least {self.stage.shortest}{start}")
+        return reasons

@@ -219,9 +219,9 @@ class RolloutPlan:
         """Changes with anything in the plan that can change a verdict; not with comments or the order of keys, and not
         with a setting of a later version that the plan does not have."""
         content = msgspec.to_builtins(replace(self, apply=None))
-        content["guardrails"] = [each for each in content["guardrails"] if not each["is_optional"]]
-        for each in (content["primary"], *content["guardrails"]):
-            del each["is_optional"]
+        content["guardrails"] = [guardrail for guardrail in content["guardrails"] if not guardrail["is_optional"]]
+        for check in (content["primary"], *content["guardrails"]):
+            del check["is_optional"]
         for name in ("services", "left_out"):
             if not content[name]:
                 del content[name]
@@ -236,11 +236,11 @@ class RolloutPlan:
 
     def stage(self, name: str) -> Stage:
         """The stage of this name. Raises ConfigError for another one."""
-        found = next((stage for stage in self.stages if stage.name == name), None)
-        if found is None:
+        stage = next((stage for stage in self.stages if stage.name == name), None)
+        if stage is None:
             known = ", ".join(stage.name for stage in self.stages)
             raise ConfigError(f"rollout {self.name}", [f"there is no stage {name!r}; known are {known}"])
-        return found
+        return stage
 
     def stage_after(self, name: str) -> Stage | None:
         """The stage that a promotion leads to; None after the last one. Raises ConfigError for an unknown name."""

@@ -32,7 +32,7 @@ from telemetry.rollout.sequential import LARGEST_LEVEL
 _DEFAULT_MARGIN: Final = "100ms"
 _SERVICE_CHARS_MAX: Final = 255
 # Quantiles that a margin in milliseconds can be about, of values that every turn can have.
-_LATENCIES: Final = tuple(name for name, each in METRICS.items() if each.unit == "ns" and name != CONNECT)
+_LATENCIES: Final = tuple(name for name, metric in METRICS.items() if metric.unit == "ns" and name != CONNECT)
 _RATIO_MARGIN: Final = "a share above 0 and below 1 is expected, such as 0.01"
 
 
@@ -41,7 +41,7 @@ def parse_plan(text: str, where: str) -> RolloutPlan:
     toml = parse_toml(text, where)
     document, faults = validated(_PlanTable, toml.table)
     if document is None:
-        raise ConfigError(where, [each.removeprefix(f"{where}: ") for each in toml.sentences(faults)])
+        raise ConfigError(where, [sentence.removeprefix(f"{where}: ") for sentence in toml.sentences(faults)])
     return document.plan()
 
 
@@ -181,17 +181,17 @@ class _GuardrailTable(_TomlTable):
         for key in ("metric", "statistic", "within", "objective", "price_per_token", "price_per_audio_minute"):
             if key in table and key not in takes:
                 yield (key,), f"does not belong to the check {kind}; leave it out"
-        found = f"is {shown(table['margin'])}" if "margin" in table else "is missing"
+        fault = f"is {shown(table['margin'])}" if "margin" in table else "is missing"
         if kind == "quantile":
             if _margin_ns(table.get("margin")) is None:
-                yield ("margin",), f"{found}; a duration above 0 with its unit is expected: {HELP}"
+                yield ("margin",), f"{fault}; a duration above 0 with its unit is expected: {HELP}"
         elif kind == "cost_per_turn":
             if _margin_number(table.get("margin")) is None:
-                yield ("margin",), f"{found}; a cost above 0 is expected, in the unit of the prices"
+                yield ("margin",), f"{fault}; a cost above 0 is expected, in the unit of the prices"
             if not table.get("price_per_token") and not table.get("price_per_audio_minute"):
                 yield ("price_per_token",), "is missing; give the price of a token, of a minute of audio, or both"
         elif (margin := _margin_number(table.get("margin"))) is None or margin >= 1:
-            yield ("margin",), f"{found}; {_RATIO_MARGIN}"
+            yield ("margin",), f"{fault}; {_RATIO_MARGIN}"
         if kind == "objective" and "objective" not in table:
             yield ("objective",), "is missing; name an objective of the file of --slo"
         if kind == "good_turns" and _margin_ns(table.get("within")) is None:
@@ -300,7 +300,7 @@ class _PlanTable(_TomlTable):
             yield from _between_stages(table["stages"])
         if "guardrails" not in faulty and isinstance(table.get("guardrails"), list):
             yield from _between_guardrails(table["guardrails"])
-            watched = [each["check"] for each in table["guardrails"]]
+            watched = [guardrail["check"] for guardrail in table["guardrails"]]
             if table.get("cache_misses") is False and DEFAULT_CACHE_MISSES.kind in watched:
                 place = watched.index(DEFAULT_CACHE_MISSES.kind) + 1
                 yield (
@@ -311,8 +311,8 @@ class _PlanTable(_TomlTable):
     def plan(self) -> RolloutPlan:
         """The plan as the gate reads it; the tail and cache misses are watched where the file does not say by how much,
         and cache misses may be left out."""
-        guardrails = [each.guardrail() for each in self.guardrails]
-        kinds = {each.kind for each in guardrails}
+        guardrails = [table.guardrail() for table in self.guardrails]
+        kinds = {guardrail.kind for guardrail in guardrails}
         if "tail" not in kinds:
             guardrails.append(Check(f"tail {self.primary.metric}", "tail", DEFAULT_TAIL_MARGIN, self.primary.metric))
         if self.cache_misses and DEFAULT_CACHE_MISSES.kind not in kinds:
@@ -323,7 +323,7 @@ class _PlanTable(_TomlTable):
             control=self.cohorts.control,
             candidate=self.cohorts.candidate,
             unit=cast("AssignmentUnit", self.unit),
-            stages=tuple(each.stage() for each in self.stages),
+            stages=tuple(stage.stage() for stage in self.stages),
             primary=self.primary.check(),
             guardrails=tuple(guardrails),
             error_level=float(self.error_level),

@@ -128,7 +128,7 @@ class Funnel:
     def bounds_text(self, point: FunnelPoint) -> str:
         """The bounds of a look, as far as there are any."""
         sides = (None if self.unit == "share" else point.lower, point.upper)
-        return sentences.interval(*(None if each is None else self.text(each) for each in sides)) or DASH
+        return sentences.interval(*(None if side is None else self.text(side) for side in sides)) or DASH
 
     @property
     def limit_text(self) -> str:
@@ -198,9 +198,9 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     if not verdicts:
         return None
     newest = verdicts[-1]
-    found = newest.verdict
+    verdict = newest.verdict
     pace = _turns_per_ns(verdicts, stage)
-    needed = found.turns_needed
+    needed = verdict.turns_needed
     ready = None
     if pace and needed and newest.decision == "hold" and newest.stage == stage:
         wait_ns = needed / pace
@@ -208,8 +208,10 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     return RolloutProgress(
         newest=newest,
         stages=_stages(plan, verdicts, stage),
-        checks=tuple(logged_row(each, check_name(each, plan)) for each in found.checks),
-        slices=tuple(logged_row(each, slice_name(each.dimension, each.value)) for each in found.slices),
+        checks=tuple(logged_row(check, check_name(check, plan)) for check in verdict.checks),
+        slices=tuple(
+            logged_row(kept_slice, slice_name(kept_slice.dimension, kept_slice.value)) for kept_slice in verdict.slices
+        ),
         funnel=funnel_of(verdicts),
         turns_needed=needed,
         turns_per_hour=None if pace is None else pace * _HOUR_NS,
@@ -223,18 +225,18 @@ def cause_of(verdicts: Sequence[LoggedVerdict]) -> LoggedVerdict | None:
     """The verdict that rolled back, where the newest only says that it did; else None."""
     if not verdicts or verdicts[-1].decision != "roll_back":
         return None
-    first = next(each for each in verdicts if each.decision == "roll_back")
+    first = next(logged for logged in verdicts if logged.decision == "roll_back")
     return None if first is verdicts[-1] else first
 
 
 def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: str) -> tuple[StageProgress, ...]:
     if plan is None:
-        named = {each.stage: each.verdict.share for each in verdicts}
+        named = {logged.stage: logged.verdict.share for logged in verdicts}
     else:
-        named = {each.name: each.share for each in plan.stages}
+        named = {planned.name: planned.share for planned in plan.stages}
     places = list(named)
     here = places.index(stage) if stage in places else len(places) - 1
-    is_over = any(each.decision == "roll_back" for each in verdicts)
+    is_over = any(logged.decision == "roll_back" for logged in verdicts)
 
     def state(place: int) -> StageState:
         if place == here:
@@ -247,7 +249,7 @@ def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: 
 def _turns_per_ns(verdicts: Sequence[LoggedVerdict], stage: str) -> float | None:
     """Return how fast turns of the candidate come at a stage at present, as `traffic` counts it; at the first look, how
     fast they came since the stage began."""
-    looks = [each for each in verdicts if each.stage == stage]
+    looks = [logged for logged in verdicts if logged.stage == stage]
     if not looks:
         return None
     newest = looks[-1]
@@ -256,21 +258,23 @@ def _turns_per_ns(verdicts: Sequence[LoggedVerdict], stage: str) -> float | None
         if since is None or newest.at_unix_ns <= since or not newest.candidate_turns:
             return None
         return newest.candidate_turns / (newest.at_unix_ns - since)
-    found = forecast([each.look for each in looks], 0)
-    return None if found is None else found.turns_per_s / NS_PER_S
+    traffic = forecast([logged.look for logged in looks], 0)
+    return None if traffic is None else traffic.turns_per_s / NS_PER_S
 
 
 def _changes(verdicts: Sequence[LoggedVerdict]) -> list[LoggedVerdict]:
-    found: list[LoggedVerdict] = []
-    for each in verdicts:
-        if not found or (found[-1].decision, found[-1].stage) != (each.decision, each.stage):
-            found.append(each)
-    return found
+    changes: list[LoggedVerdict] = []
+    for logged in verdicts:
+        if not changes or (changes[-1].decision, changes[-1].stage) != (logged.decision, logged.stage):
+            changes.append(logged)
+    return changes
 
 
 def funnel_of(verdicts: Sequence[LoggedVerdict], name: str | None = None) -> Funnel:
     """The check of this name over time; without one the primary, which is the first."""
-    checks = [next((check for check in each.verdict.checks if name in (None, check.name)), None) for each in verdicts]
+    checks = [
+        next((check for check in logged.verdict.checks if name in (None, check.name)), None) for logged in verdicts
+    ]
     of_shares = [None if check is None else check.shares for check in checks]
     with_shares = [shares for shares in of_shares if shares is not None]
     if not with_shares:
@@ -302,7 +306,7 @@ def logged_row(check: CheckVerdict, name: str) -> CheckRow:
     unit, shares, status = check.unit, check.shares, check.status
     if isinstance(check, SliceVerdict):
         status = "worse" if check.is_worse else "not shown to be worse"
-    written = (None if each is None else difference_text(each, unit) for each in (check.lower, check.upper))
+    written = (None if bound is None else difference_text(bound, unit) for bound in (check.lower, check.upper))
     return CheckRow(
         name=name,
         status=status,
@@ -327,7 +331,7 @@ def logged_row(check: CheckVerdict, name: str) -> CheckRow:
 def check_name(check: CheckVerdict, plan: RolloutPlan | None) -> str:
     """A check in the words of the sentences; without its plan by its name, where the figure is the share of what is bad
     also for a check that is named for what is good."""
-    known = None if plan is None else next((each for each in plan.checks if each.name == check.name), None)
+    known = None if plan is None else next((planned for planned in plan.checks if planned.name == check.name), None)
     if known is not None:
         return known.sentence
     return f"{check.name}: not good" if check.kind in ("good_turns", "objective") else check.name
@@ -338,9 +342,9 @@ def check_row(result: CheckResult) -> CheckRow:
     return logged_row(check_verdict(result), result.check.sentence)
 
 
-def slice_row(each: SliceResult) -> CheckRow:
+def slice_row(result: SliceResult) -> CheckRow:
     """A slice as people read it."""
-    return logged_row(slice_verdict(each), slice_name(each.dimension, each.value))
+    return logged_row(slice_verdict(result), slice_name(result.dimension, result.value))
 
 
 def _text(value: float | None, unit: str) -> str:

@@ -213,8 +213,8 @@ def _variance(scores: Floats, cohort: CheckSample, independent: float) -> float:
 def _paired_variance(scores: list[Floats], both: _Both) -> float:
     """The variance of the difference of the mean scores of two cohorts that heard the same utterances."""
     candidate, control = ((score - score.mean()) / score.size for score in scores)
-    found = paired_variance((candidate, control), both)
-    return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), found)
+    variance = paired_variance((candidate, control), both)
+    return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), variance)
 
 
 def _p_value(both: _Both, together: Floats) -> float:

@@ -41,7 +41,7 @@ def figures(result: CheckResult) -> str:
 def _bounds(result: CheckResult) -> str:
     """The bounds of the difference in parentheses, as far as there are any."""
     both = result.lower, result.upper
-    text = interval(*(None if each is None else result.check.format_difference(each) for each in both))
+    text = interval(*(None if bound is None else result.check.format_difference(bound) for bound in both))
     return f" ({text})" if text else ""
 
 

@@ -88,7 +88,7 @@ def holm(p_values: dict[str, float], error_level: float) -> dict[str, bool]:
     Holm, *A simple sequentially rejective multiple test procedure*, Scand. J. Statist. 6 (1979).
     """
     rejected = dict.fromkeys(p_values, False)
-    for rank, name in enumerate(sorted(p_values, key=lambda each: p_values[each])):
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         if p_values[name] > error_level / (len(p_values) - rank):
             break
         rejected[name] = True

@@ -185,9 +185,9 @@ def compare_tail(candidate: CheckSample, control: CheckSample, margin: float) ->
     _expect_threshold(control, _TAIL)
     threshold = lowest_quantile(control.values, _TAIL)
     if math.isinf(threshold):
-        beyond, ratio = tuple(np.isinf(each.values) for each in (candidate, control)), 1.0
+        beyond, ratio = tuple(np.isinf(sample.values) for sample in (candidate, control)), 1.0
     else:
-        beyond = tuple(each.values > threshold for each in (candidate, control))
+        beyond = tuple(sample.values > threshold for sample in (candidate, control))
         ratio = _density_ratio(candidate.values, control.values, threshold, threshold)
     return _compared((beyond[0], beyond[1]), (candidate, control), margin, ratio)
 
@@ -202,14 +202,16 @@ def compare_ratios(
 ) -> ComparedShares:
     """The ratios sum of values / sum of weights; a missing value counts as `worst`, or, without one, as the largest
     value of a turn that either cohort has. Raises TooFewError where nothing varies."""
-    missing, found = _Excesses.of(candidate, control), ratio_difference(candidate, control)
-    samples, difference, error = (candidate, control), found.value, found.standard_error
-    largest = max(float((each.values / each.weight_of_each).max()) for each in samples) if worst is None else worst
-    worse = difference - found.candidate * missing.candidate - (largest - found.control) * missing.control
-    better = difference + (largest - found.candidate) * missing.candidate + found.control * missing.control
+    missing, ratios = _Excesses.of(candidate, control), ratio_difference(candidate, control)
+    samples, difference, error = (candidate, control), ratios.value, ratios.standard_error
+    largest = (
+        max(float((sample.values / sample.weight_of_each).max()) for sample in samples) if worst is None else worst
+    )
+    worse = difference - ratios.candidate * missing.candidate - (largest - ratios.control) * missing.control
+    better = difference + (largest - ratios.candidate) * missing.candidate + ratios.control * missing.control
     return ComparedShares(
-        candidate=found.candidate,
-        control=found.control,
+        candidate=ratios.candidate,
+        control=ratios.control,
         above_control=Excess(worse, error, error),
         harm=worse - margin,
         above_margin=Excess(better - margin, error, error),
@@ -222,18 +224,20 @@ def ratio_difference(candidate: CheckSample, control: CheckSample) -> Difference
     """The difference of the ratios sum of values / sum of weights, linearized (the ratio estimator of survey sampling:
     Cochran, *Sampling Techniques*, 1977, ch. 6). Raises TooFewError where nothing varies."""
     samples = candidate.in_order(), control.in_order()
-    figures = [float(each.values.sum()) / each.total_weight for each in samples]
+    figures = [float(sample.values.sum()) / sample.total_weight for sample in samples]
     influences = [
-        (each.values - figure * each.weight_of_each) / each.total_weight
-        for each, figure in zip(samples, figures, strict=True)
+        (sample.values - figure * sample.weight_of_each) / sample.total_weight
+        for sample, figure in zip(samples, figures, strict=True)
     ]
-    least = [_variance_of(_cautious(each.values == 1)) / each.size if each.is_share else 0.0 for each in samples]
+    least = [
+        _variance_of(_cautious(sample.values == 1)) / sample.size if sample.is_share else 0.0 for sample in samples
+    ]
     if are_paired(candidate, control):
         variance = max(paired_variance((influences[0], influences[1]), samples), sum(least))
     else:
         variance = sum(
-            max(clustered_variance(each, of.groupings), total(each**2), at_least)
-            for each, of, at_least in zip(influences, samples, least, strict=True)
+            max(clustered_variance(influence, of.groupings), total(influence**2), at_least)
+            for influence, of, at_least in zip(influences, samples, least, strict=True)
         )
     if not variance > 0:
         raise TooFewError("its values do not vary: nothing can be said of their error")
@@ -283,7 +287,7 @@ def _excess(
     candidate, control = samples
     of_candidate, of_control = float(beyond[0].mean()), _cautious(beyond[1])
     if are_paired(candidate, control):
-        influences = [(each - each.mean()) / each.size for each in beyond]
+        influences = [(mask - mask.mean()) / mask.size for mask in beyond]
         variance = paired_variance((influences[0], ratio * influences[1]), samples)
         error = math.sqrt(max(variance, abs(value) / min(candidate.size, control.size)))
         return Excess(value, error, error)
@@ -326,8 +330,8 @@ def _density_ratio(candidate: Floats, control: Floats, threshold: float, quantil
     place = float((control <= quantile).mean())
     reach = quantile - lowest_quantile(control, place - min(place, 1 - place) / 2)
     shares = [
-        float(np.count_nonzero((each >= middle - reach) & (each <= middle + reach))) / each.size
-        for each, middle in ((candidate, threshold), (control, quantile))
+        float(np.count_nonzero((values >= middle - reach) & (values <= middle + reach))) / values.size
+        for values, middle in ((candidate, threshold), (control, quantile))
     ]
     ratio = (shares[0] * candidate.size + _ASSUMED_AROUND) / (shares[1] * candidate.size + _ASSUMED_AROUND)
     return min(max(ratio, DENSITY_RATIOS[0]), DENSITY_RATIOS[1])

@@ -124,21 +124,21 @@ class RolloutVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return () if self.verdict == "promote" else self.reasons[1:]
 
 
-def rollout_verdict(plan: RolloutPlan, found: GateVerdict) -> RolloutVerdict:
+def rollout_verdict(plan: RolloutPlan, verdict: GateVerdict) -> RolloutVerdict:
     """The gate's verdict as it is kept."""
-    ratio, units = found.sample_ratio, found.units
+    ratio, units = verdict.sample_ratio, verdict.units
     return RolloutVerdict(
-        verdict=found.verdict,
-        sentence=found.sentence,
-        reasons=found.reasons,
-        notes=found.notes,
-        turns_needed=found.turns_needed,
+        verdict=verdict.verdict,
+        sentence=verdict.sentence,
+        reasons=verdict.reasons,
+        notes=verdict.notes,
+        turns_needed=verdict.turns_needed,
         plan=VerdictPlan(plan.name, plan.fingerprint),
-        stage=found.stage.name,
-        share=found.stage.share,
-        next_stage=None if found.next_stage is None else found.next_stage.name,
+        stage=verdict.stage.name,
+        share=verdict.stage.share,
+        next_stage=None if verdict.next_stage is None else verdict.next_stage.name,
         cohorts=CohortCounts(
-            CohortCount(plan.candidate, found.candidate_turns), CohortCount(plan.control, found.control_turns)
+            CohortCount(plan.candidate, verdict.candidate_turns), CohortCount(plan.control, verdict.control_turns)
         ),
         sample_ratio=None
         if ratio is None
@@ -148,9 +148,9 @@ def rollout_verdict(plan: RolloutPlan, found: GateVerdict) -> RolloutVerdict:
         units=VerdictUnits(
             plan.unit, units.units, units.contaminated, units.unnamed_calls, units.candidate, units.control
         ),
-        checks=tuple(check_verdict(result) for result in found.checks),
-        slices=tuple(slice_verdict(each) for each in found.slices),
-        looks=len(found.history.looks),
+        checks=tuple(check_verdict(result) for result in verdict.checks),
+        slices=tuple(slice_verdict(result) for result in verdict.slices),
+        looks=len(verdict.history.looks),
     )
 
 
@@ -159,9 +159,11 @@ def check_verdict(result: CheckResult) -> CheckVerdict:
     return CheckVerdict(**_fields(result))
 
 
-def slice_verdict(each: SliceResult) -> SliceVerdict:
+def slice_verdict(result: SliceResult) -> SliceVerdict:
     """A slice as it is kept."""
-    return SliceVerdict(dimension=each.dimension, value=each.value, is_worse=each.is_worse, **_fields(each.result))
+    return SliceVerdict(
+        dimension=result.dimension, value=result.value, is_worse=result.is_worse, **_fields(result.result)
+    )
 
 
 def _fields(result: CheckResult) -> dict[str, Any]:
