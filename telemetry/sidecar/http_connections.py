@@ -50,13 +50,14 @@ class _Phase(Enum):
 
 
 class CountedConnection(Protocol):
-    """A connection that counts: of HTTP, or in its TLS handshake."""
+    """A connection that counts toward the limit: of HTTP, or in its TLS handshake."""
 
     transport: asyncio.Transport
 
 
 class HttpConnections:
-    """The open connections. Those that wait for a request are closed, longest waiting first, to admit new ones."""
+    """The open connections. Connections that wait for a request are closed, longest waiting first, to admit new
+    ones."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
@@ -80,14 +81,14 @@ class HttpConnections:
         self._waiting.pop(connection, None)
 
     def waits(self, connection: CountedConnection, waits: bool) -> None:
-        """Note whether a connection waits for a request."""
+        """Record whether a connection waits for a request."""
         self._waiting.pop(connection, None)
         if waits and connection in self._open:
             self._waiting[connection] = None
 
 
 class _Parser(h11.Connection):
-    """h11's parser, which itself limits headers that arrive in parts alone, and no chunks."""
+    """h11's parser, which limits only headers that arrive in several parts, and no chunks."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, HEADER_BYTES_MAX)
@@ -111,7 +112,7 @@ class _Parser(h11.Connection):
 
 
 class HttpConnection(H11Protocol):
-    """One connection; its subclass made by `http_server` names the connections that it is one of."""
+    """One connection; the subclass made by `http_server` holds the set of connections that it belongs to."""
 
     known: HttpConnections
     handshake: CountedConnection | None = None  # that came before it and counted in its place
@@ -152,7 +153,7 @@ class HttpConnection(H11Protocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what was received."""
+        """Parse received data."""
         if self.transport.is_closing():
             return
         if self._phase is _Phase.IDLE:
@@ -160,7 +161,7 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Handle the parser's events, and start the deadline of what is waited for now."""
+        """Handle the parser's events, and start the deadline of the current phase."""
         super().handle_events()
         if self.transport.is_closing():
             return
@@ -177,7 +178,7 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be parsed, unless a response has begun, and close the connection."""
+        """Answer an unparsable request, unless a response has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             # Not by h11, which forbids a body in the response to some requests.
             self.transport.write(_BAD_REQUEST)
@@ -205,7 +206,8 @@ class HttpConnection(H11Protocol):
             self._start_timer()
 
     def _start_timer(self) -> None:
-        """Start the deadline of the phase; while the application answers a request, it has deadlines of its own."""
+        """Start the deadline of the phase; while the application answers a request, the application's own deadlines
+        apply."""
         limits = self.known.limits
         if self._timer is not None:
             self._timer.cancel()
@@ -216,7 +218,7 @@ class HttpConnection(H11Protocol):
             self._timer = self.loop.call_later(of_phase[self._phase], self._expire)
 
     def _expire(self) -> None:
-        """Close the connection; what is still unsent after a lingering phase is dropped."""
+        """Close the connection; unsent data is dropped after a lingering phase."""
         if self._phase is _Phase.HEADER and not self.transport.is_closing():
             self._close()
         else:

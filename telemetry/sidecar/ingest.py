@@ -1,8 +1,8 @@
-"""The way of a request from a receiver into the store and back: what is acknowledged is committed.
+"""The path of a request from a receiver into the store and back: what is acknowledged is committed.
 
-Receivers call `Ingest.take` in the event loop. One thread decodes each request. Another takes what is decoded as a
-group, commits it in one transaction, gives the answers back, and then counts what was stored. More than two seconds of
-work never wait: further requests are refused with an advice to retry.
+Receivers call `Ingest.take` in the event loop. One thread decodes each request. Another takes the decoded requests as a
+group, commits them in one transaction, returns the answers, and then counts what was stored. At most two seconds of
+work wait: further requests are refused with the advice to retry.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ _log = logging.getLogger(__name__)
 
 
 class Overloaded(StoreError):  # noqa: N818 - reads as what happened
-    """More waits than can be stored soon; the request is to be sent again after `RETRY_AFTER_S`."""
+    """Raised if more requests wait than can be stored soon; the request is to be sent again after `RETRY_AFTER_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """A request as a receiver passes it on, decompressed."""
+    """A decompressed request from a receiver."""
 
     signal: Signal
     encoding: Encoding
@@ -82,11 +82,12 @@ class Backlog:
 
     @property
     def pending_s(self) -> float:
-        """Time needed to store what waits."""
+        """The time needed to store the waiting requests."""
         return self.pending_bytes / self.bytes_per_s
 
     def add(self, cost_bytes: int) -> None:
-        """Count a request in. Raises Overloaded when too much waits already; a request alone may be of any size."""
+        """Add a request. Raises Overloaded if too much waits already; a request without others before it may be of any
+        size."""
         if self.pending_bytes and self.pending_bytes + cost_bytes > self._bytes_max:
             raise Overloaded(f"{self.pending_bytes} bytes wait to be stored; send it again")
         if self.pending_s > self._seconds_max:
@@ -94,31 +95,31 @@ class Backlog:
         self.pending_bytes += cost_bytes
 
     def stored(self, cost_bytes: int, took_s: float) -> None:
-        """Count a group out, and learn from how long it took."""
+        """Remove a stored group, and update the storage rate from the time that it took."""
         self.pending_bytes -= cost_bytes
         rate = (cost_bytes + _GROUP_COST_BYTES) / max(took_s, 1e-4)
         self.bytes_per_s = _KEPT * self.bytes_per_s + (1 - _KEPT) * rate
 
 
 class Stages(Protocol):
-    """The processing of requests, one stage after the other."""
+    """The stages of processing requests."""
 
     def decode(self, request: ExportRequest) -> Any:
-        """Decode a request, in the one thread that does."""
+        """Decode a request; called in the decoding thread only."""
         ...
 
     def commit(self, decoded: Sequence[Any]) -> Sequence[Outcome]:
-        """Store a group of decoded requests, in the one thread that does; what became of each."""
+        """Store a group of decoded requests and return their outcomes; called in the storing thread only."""
         ...
 
     def count(self) -> None:
-        """Do what of the last group need not be done before its requests are answered, in the same thread."""
+        """Do the work on the last group that can follow the answers to its requests, in the storing thread."""
         ...
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that waits to be stored; `took_s` is how long it took to decode it, which gave `decoded`."""
+    """A request that waits to be stored; `decoded` is the result of decoding it, which took `took_s`."""
 
     request: ExportRequest
     answer: "asyncio.Future[Taken]"
@@ -127,9 +128,9 @@ class _Waiting:
 
 
 class Ingest:
-    """Takes requests of all receivers, in the event loop in which it was started.
+    """Takes the requests of all receivers, in the event loop in which it was started.
 
-    Who reads counts holds `counting` once before: then they have whatever was acknowledged.
+    To read counts that include everything acknowledged, acquire `counting` once before.
     """
 
     def __init__(
@@ -157,13 +158,13 @@ class Ingest:
         self.refused_requests = 0
 
     def start(self) -> None:
-        """Begin to store; to be called in the event loop."""
+        """Start storing; to be called in the event loop."""
         self._loop = asyncio.get_running_loop()
         for thread in self._threads:
             thread.start()
 
     async def stop(self) -> None:
-        """Store and answer what waits, then end."""
+        """Store and answer the waiting requests, then end."""
         self._queue.put(None)
         for thread in self._threads:
             if thread.ident is not None:
@@ -179,7 +180,7 @@ class Ingest:
         self.bad_requests += 1
 
     def refused_request(self) -> None:
-        """Count a request that was refused with an advice to retry before it reached `take`."""
+        """Count a request that was refused with the advice to retry before it reached `take`."""
         self.refused_requests += 1
 
     async def take(self, signal: Signal, encoding: Encoding, body: bytes) -> Taken:
@@ -252,8 +253,8 @@ class Ingest:
             _log.exception("a group of requests could not be counted")
 
     def _group(self, first: _Waiting, begins_s: float) -> tuple[list[_Waiting], bool]:
-        """The request and those that are decoded behind it, while they are few also until a moment; whether more may
-        come."""
+        """Collect the request and those decoded after it, a small group also until `begins_s`; return them and whether
+        more may follow."""
         group, cost_bytes = [first], first.request.cost_bytes
         limit_bytes = max(_GROUP_BYTES_MIN, self._backlog.bytes_per_s * _GROUP_S)
         while cost_bytes < limit_bytes:

@@ -12,7 +12,7 @@ BODIES_BYTES_MAX: Final = 128 << 20
 
 
 class BudgetExhausted(Exception):  # noqa: N818 - reads as what happened
-    """The bodies in progress hold as many bytes as they may, or the request has ended."""
+    """Raised if the bodies in progress hold as many bytes as they may, or the request has ended."""
 
 
 class BodyBudget:
@@ -24,11 +24,11 @@ class BodyBudget:
         self.held_bytes = 0
 
     def lease(self) -> "BodyLease":
-        """Begin the share of one request."""
+        """Create the share of one request."""
         return BodyLease(self)
 
     def move(self, lease: "BodyLease", count: int, *, ends: bool = False) -> None:
-        """Change what a lease holds. Raises BudgetExhausted, and changes nothing, if that is too much."""
+        """Change the size of a lease. Raises BudgetExhausted, and changes nothing, if that is too much."""
         with self._lock:
             if count > 0 and (lease.ended or self.held_bytes + count > self._bytes_max):
                 raise BudgetExhausted
@@ -38,9 +38,9 @@ class BodyBudget:
 
 
 class BodyLease:
-    """The share of one request in the budget: it grows with the bytes that arrive and ends with the request.
+    """The share of one request in the budget: it grows with the received bytes and ends with the request.
 
-    A thread that still decompresses for a request that has ended cannot hold more.
+    A thread that still decompresses for an ended request cannot hold more.
     """
 
     def __init__(self, budget: BodyBudget) -> None:
@@ -53,7 +53,7 @@ class BodyLease:
         self._budget.move(self, count)
 
     def shrink(self, count: int) -> None:
-        """Give back bytes that are no longer kept."""
+        """Release bytes that are no longer kept."""
         self._budget.move(self, -min(count, self.held_bytes))
 
     def __enter__(self) -> "BodyLease":
@@ -93,7 +93,7 @@ class ConnectionLimits:
 
 
 def connections_allowed(wanted: int) -> int:
-    """Raise this process's limit of open descriptors as far as it may, and return how many connections fit below it.
+    """Raise this process's limit of open descriptors as far as possible, and return how many connections fit below it.
 
     The result is for each of the two receivers, and at most `wanted`.
     """

@@ -1,7 +1,7 @@
 """Messages of a sidecar on standard error: one line each, as text or as JSON.
 
-No message holds a secret or what a request contained. That is why an exception of somebody else's is shown by its type
-and its place, without its own words, which may quote the data that it was about.
+No message contains a secret or the content of a request. That is why a foreign exception is shown by its type and
+place, without its own message, which may quote data.
 """
 
 import json
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_event(log: logging.Logger, level: int, event: str, sentence: str, **details: object) -> None:
-    """Write an event: its name and details are members of their own in JSON; the sentence says all of it."""
+    """Log an event: in JSON, its name and details are separate members; the sentence contains all of it."""
     log.log(level, "%s", sentence, extra={"event": event, "details": details})
 
 
@@ -77,7 +77,7 @@ def _in_words(exception: Mapping[str, Any]) -> str:
 
 
 def start_logging(log_format: str, log_level: str) -> None:
-    """Write what this process logs to standard error, uncaught exceptions and warnings included."""
+    """Write this process's log to standard error, including uncaught exceptions and warnings."""
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(as_json=as_json))

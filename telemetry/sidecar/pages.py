@@ -1,4 +1,4 @@
-"""The pages that a sidecar shows: health, readiness, state and Prometheus metrics."""
+"""The pages of a sidecar: health, readiness, state and Prometheus metrics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,8 +31,8 @@ class ShownState:
 def routes(shown: ShownState) -> list[Route]:
     """Create the routes of the pages.
 
-    Health and readiness ask for no token, and wait for nothing. Without one they name the faults; their sentences,
-    which hold paths of this machine, are for those who have it.
+    Health and readiness require no token, and wait for nothing. Without a token they name the faults; the sentences,
+    which contain paths of this machine, require it.
     """
     board, access = shown.counts.faults, shown.access
 
@@ -66,7 +66,7 @@ def routes(shown: ShownState) -> list[Route]:
 
 
 def _settle(shown: ShownState) -> None:
-    """Wait until whatever was acknowledged is counted, too."""
+    """Wait until everything that was acknowledged is counted, too."""
     state = shown.counts.state
     with shown.ingest.counting, state.lock:
         state.bad_requests = shown.ingest.bad_requests

@@ -1,7 +1,7 @@
-"""Redaction: what may not be in a store is taken out of a request before anything of it is logged, stored or forwarded.
+"""Redaction: what may not be in a store is removed from a request before any of it is logged, stored or forwarded.
 
-`PrivacyRules` say what is kept of a name and a value, the functions after them apply these to the fields of OTLP, and a
-`Redactor` to a whole body: of one in which nothing is to be changed it gives the same bytes. A store has a key for its
+`PrivacyRules` define what is kept of a name and a value, the functions after them apply these to the fields of OTLP,
+and a `Redactor` to a whole body: if nothing is to be changed, it returns the same bytes. A store has a key for its
 pseudonyms, a file that only its owner may read, and lists of names.
 """
 
@@ -46,22 +46,22 @@ _NESTED: Final = ("array_value", "kvlist_value")
 @dataclass(frozen=True, slots=True)
 class PrivacyRules:
     """The options of redaction. `key` makes the pseudonyms of a store. `keep_text` keeps texts, without the personal
-    data in them; `names` are the people who are not named in them."""
+    data in them; `names` are names of people to remove from texts."""
 
     key: bytes = field(repr=False)
     keep_text: bool = False
     names: Names = NO_NAMES
 
     def text(self, text: str) -> str:
-        """Return what is kept of a text where texts are kept."""
+        """Return what is kept of a text if texts are kept."""
         return text_without_personal_data(text, self.names)
 
     def free_text(self, text: str) -> str:
-        """Return what is kept of a text that may be anything: the message of a status, the description of a metric."""
+        """Return what is kept of an arbitrary text: the message of a status, the description of a metric."""
         return self.text(text) if self.keep_text else ""
 
     def labeled(self, kind: NameKind, text: str) -> str | None:
-        """Return what is kept of a text under a name of this kind; None when nothing is."""
+        """Return what is kept of a text under a name of this kind; None if nothing is."""
         match kind:
             case NameKind.OWN:
                 return text
@@ -80,8 +80,8 @@ class PrivacyRules:
                 return None
 
     def keep(self, value: AnyValue, kind: NameKind) -> bool:
-        """Take out of the value of an attribute, whose name is of this kind, what may not be stored; false when nothing
-        of it may."""
+        """Remove from the value of an attribute, whose name is of this kind, what may not be stored; return False if
+        none of it may."""
         if kind is NameKind.PERSONAL or (kind is NameKind.PERSON and value.WhichOneof("value") in _NESTED):
             return False
         return self._keep_value(value, kind)
@@ -109,7 +109,7 @@ class PrivacyRules:
         return True
 
     def _keep_bytes(self, value: AnyValue, kind: NameKind) -> bool:
-        """Bytes that are no text, or whose text is kept as it is, stay; others are as a text is."""
+        """Keep bytes that are not text, or whose text is kept as it is; treat others as text."""
         text = value.bytes_value.decode("utf-8", "surrogateescape")
         kept = self.labeled(kind, text)
         if kept is not None and kept != text:
@@ -126,7 +126,7 @@ class PrivacyRules:
         return True
 
     def _keep_pairs(self, value: AnyValue, kind: NameKind) -> bool:
-        """The keys of pairs are text themselves: with what holds none, only an empty list of pairs is kept."""
+        """Clean a list of pairs, whose keys are text themselves: without texts, only an empty list is kept."""
         pairs = value.kvlist_value.values
         if kind is NameKind.TEXT and not self.keep_text:
             return not pairs
@@ -143,7 +143,7 @@ _Pairs = Any  # protobuf's containers have no type that can be named
 
 
 def clean_span(span: Span, framework: str, rules: PrivacyRules) -> None:
-    """Take out of a span, its events, links and status what may not be stored."""
+    """Remove from a span, its events, links and status what may not be stored."""
     _clean_text(span, "name", label_without_personal_data)
     _clean_state(span)
     clean_pairs(span.attributes, framework, rules)
@@ -158,23 +158,23 @@ def clean_span(span: Span, framework: str, rules: PrivacyRules) -> None:
 
 
 def clean_resource(resource: Resource, rules: PrivacyRules) -> None:
-    """Take out of a resource what may not be stored."""
+    """Remove from a resource what may not be stored."""
     clean_pairs(resource.attributes, "", rules)
     if "entity_refs" in resource.DESCRIPTOR.fields_by_name:
         resource.ClearField("entity_refs")
 
 
 def clean_scope(scope: InstrumentationScope, framework: str, rules: PrivacyRules) -> None:
-    """Take out of an instrumentation scope what may not be stored."""
+    """Remove from an instrumentation scope what may not be stored."""
     _clean_text(scope, "name", label_without_personal_data)
     _clean_text(scope, "version", label_without_personal_data)
     clean_pairs(scope.attributes, framework, rules)
 
 
 def clean_metric(metric: Metric, framework: str, rules: PrivacyRules) -> None:
-    """Take out of a metric, its points and their exemplars what may not be stored.
+    """Remove from a metric, its points and their exemplars what may not be stored.
 
-    A metric's description is the program's own text and is kept as a label is.
+    A metric's description is the program's own text and is kept like a label.
     """
     for name in ("name", "description", "unit"):
         _clean_text(metric, name, label_without_personal_data)
@@ -187,7 +187,7 @@ def clean_metric(metric: Metric, framework: str, rules: PrivacyRules) -> None:
 
 
 def clean_pairs(pairs: _Pairs, framework: str, rules: PrivacyRules) -> None:
-    """Take out of attributes what may not be stored."""
+    """Remove from attributes what may not be stored."""
     kinds, own = kinds_of_names(framework), NameKind.OWN
     left_out = [
         place
@@ -199,7 +199,7 @@ def clean_pairs(pairs: _Pairs, framework: str, rules: PrivacyRules) -> None:
 
 
 def _clean_state(holder: Any) -> None:
-    """Drop a trace state with personal data: it is worth nothing without it."""
+    """Drop a trace state with personal data: it is useless without it."""
     if holder.trace_state and label_without_personal_data(holder.trace_state) != holder.trace_state:
         holder.trace_state = ""
 
@@ -212,14 +212,14 @@ def _clean_text(holder: Any, name: str, clean: Callable[[str], str]) -> None:
 
 
 class Redactor:
-    """Takes out of requests what may not be stored, before they are logged, stored or forwarded."""
+    """Removes from requests what may not be stored, before they are logged, stored or forwarded."""
 
     def __init__(self, rules: PrivacyRules) -> None:
         self.rules = rules
 
     def redact_request(self, body: bytes, signal: Signal) -> bytes:
-        """The body of an export request in protobuf, without what may not be stored; the same object where that is
-        nothing. Raises OtlpDecodeError when it is not one: then nothing of it can be stored either."""
+        """The body of an export request in protobuf, without what may not be stored; the same object if nothing was
+        removed. Raises OtlpDecodeError if it is not such a request: then nothing of it can be stored either."""
         opened = OpenedRequest(body, signal, self)
         cut = opened.cut
         written = Framed(
@@ -242,7 +242,7 @@ class Redactor:
         return body if written == cut else written.assembled(kept)
 
     def clean(self, message: Message, framework: str) -> None:
-        """Take out of a span, a metric, a resource or a scope what may not be stored, in place."""
+        """Remove from a span, a metric, a resource or a scope what may not be stored, in place."""
         match message:
             case Span():
                 clean_span(message, framework, self.rules)
@@ -256,7 +256,7 @@ class Redactor:
                 raise TypeError(type(message))
 
     def _clean_schema(self, url: bytes) -> bytes:
-        """The URL of a schema without personal data; the same object where there is not any."""
+        """The URL of a schema without personal data; the same object if it has none."""
         if not url:
             return url
         text = url.decode("utf-8", "replace")
@@ -270,7 +270,8 @@ def _written(message: Message, *_around: object) -> Message:
 
 
 def _as_sent(message: Message, payload: bytes) -> bytes:
-    """A message serialized: as it was sent where it says the same, as some senders have an order of their own."""
+    """Serialize a message; return the received bytes if they mean the same, as some senders order fields
+    differently."""
     written = message.SerializeToString()
     if written != payload and len(written) == len(payload):
         with contextlib.suppress(DecodeError):
@@ -284,9 +285,8 @@ _SHIPPED: Final = "given-names.txt"
 
 
 def redactor_of_store(store: Path, *, keep_text: bool = False, names: Path | None = None) -> Redactor:
-    """Return what takes out of requests what may not be in this store; `names` is a file of names, one a line, beside
-    those that are shipped. Raises ConfigError when it cannot be read, and StoreError when the store's key cannot be
-    used."""
+    """Create the redactor of a store; `names` is a file with one name per line, in addition to the shipped names.
+    Raises ConfigError if it cannot be read, and StoreError if the store's key cannot be used."""
     shipped = (files("telemetry") / "data" / _SHIPPED).read_text(encoding="utf-8")
     try:
         own = "" if names is None else names.read_text(encoding="utf-8")
@@ -298,8 +298,8 @@ def redactor_of_store(store: Path, *, keep_text: bool = False, names: Path | Non
 
 
 def pseudonym_key(store: Path) -> bytes:
-    """The key of a store, made where there is not one yet. Raises StoreError when it cannot be read or made, and when
-    others than its owner may read it."""
+    """The key of a store, created if it does not exist. Raises StoreError if it cannot be read or created, and if users
+    other than its owner may read it."""
     path = store / KEY_NAME
     try:
         if not path.exists():

@@ -55,8 +55,8 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question: its name, its parameters in JSON, and whether the answer is wanted in MessagePack. Several at
-    once have no name, and are a list in JSON."""
+    """A question: its name, its parameters in JSON, and whether the answer is wanted in MessagePack. Several at once
+    have no name, and are a list in JSON."""
 
     name: str | None
     parameters: bytes
@@ -94,13 +94,13 @@ class Questions:
         self._interrupting: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """End the threads; what is being answered is interrupted."""
+        """End the threads; questions in progress are interrupted."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._database.interrupt()
         await asyncio.to_thread(self._threads.shutdown)
 
     async def ask(self, asked: Asked) -> Replied:
-        """The reply to a question, a sentence when there is none. Raises Busy."""
+        """Answer a question, with a sentence if there is no answer. Raises Busy."""
         if self._waiting >= self._waiting_max + THREADS:
             raise Busy
         self._waiting += 1
@@ -122,7 +122,7 @@ class Questions:
         self._waiting -= 1
 
     async def _interrupt(self, job: "Future[Replied]", answering: _Answering) -> None:
-        """Interrupt one statement after the other until the question is given up."""
+        """Interrupt one statement after another until the question ends."""
         while not job.done():
             with answering.lock:
                 if answering.thread is not None:
@@ -139,7 +139,7 @@ class Questions:
 
 
 def reply_to(reader: StoreReader, asked: Asked) -> Replied:
-    """The reply to one question; whatever is wrong with it is a sentence."""
+    """Answer one question; every error becomes a sentence."""
     name = asked.name or "questions"
     try:
         if asked.name is None:
@@ -168,7 +168,7 @@ def refusal(status: int, sentence: str) -> Replied:
 
 
 def routes(questions: Questions, access: Access) -> list[Route]:
-    """Create the route of the questions. Each asks for what the receivers ask for."""
+    """Create the route of the questions, which requires the same credentials as the receivers."""
 
     async def query(request: Request) -> Response:
         if (denial := access.denial(request)) is not None:
@@ -196,7 +196,7 @@ def routes(questions: Questions, access: Access) -> list[Route]:
 
 
 def keep_route(database: Database, access: Access) -> Route:
-    """Create the route by which a process of this machine has a row of a rollout kept."""
+    """Create the route through which a process of this machine stores a row of a rollout."""
 
     async def keep(request: Request) -> Response:
         if (denial := access.denial(request)) is not None:
@@ -216,7 +216,7 @@ def keep_route(database: Database, access: Access) -> Route:
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body of a request; None when it is too long. Raises TimeoutError, ClientDisconnect."""
+    """The body of a request; None if it is too long. Raises TimeoutError, ClientDisconnect."""
     body = bytearray()
     async with asyncio.timeout(BODY_WITHIN_S):
         async for chunk in request.stream():

@@ -1,9 +1,9 @@
-"""Prometheus pages of model servers, read into the store: what a `[[scrape]]` table of the configuration says, checked,
-the reading of each page at its interval, and its conversion to OTLP metrics.
+"""Prometheus pages of model servers, read into the store: the checked `[[scrape]]` tables of the configuration, the
+reading of each page at its interval, and its conversion to OTLP metrics.
 
-A target that is slow, dead or endless costs its own scrape: each has a task, a deadline and a limit of bytes, and no
-redirect is followed, as it would carry the token elsewhere. Only the families named here are taken, and of their labels
-only the model and the number of the engine: a page may hold anything.
+A target that is slow, dead or endless delays only its own scrape: each has a task, a deadline and a limit of bytes, and
+no redirect is followed, as it would send the token elsewhere. Only the families named here are read, and of their
+labels only the model and the number of the engine: a page may contain anything.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class _When:
-    """The time at which a page was read, and the start of each series of a family, where the page says so."""
+    """The time at which a page was read, and the start of each series of a family, if the page states it."""
 
     unix_ns: int
     began: dict[_Labels, int]
 
 
 class NotAPage(ValueError):  # noqa: N818 - reads as what it is
-    """Raised for a text that is not a Prometheus page, or holds more than is taken; the text says why."""
+    """Raised for a text that is not a Prometheus page, or is too large; the text says why."""
 
 
 def scraped(text: str, name: str, unix_ns: int) -> bytes:
-    """An export request with the known series of a page that was read at `unix_ns` of our wall clock. Raises
+    """Create an export request with the known series of a page that was read at `unix_ns` of our wall clock. Raises
     NotAPage."""
     request, scope = _request(name)
     try:
@@ -93,7 +93,7 @@ def scraped(text: str, name: str, unix_ns: int) -> bytes:
 
 
 def failed(name: str, unix_ns: int) -> bytes:
-    """An export request that says that a page could not be read."""
+    """Create an export request that says that a page could not be read."""
     request, scope = _request(name)
     scope.metrics.append(_up(0, unix_ns))
     return request.SerializeToString()
@@ -182,7 +182,7 @@ def _number(point: NumberDataPoint, sample: Sample, unix_ns: int) -> None:
 
 
 def _began(families: Iterable[Family]) -> dict[str, dict[_Labels, int]]:
-    """Return when the series of each family began to count: the page has a family of its own for it."""
+    """Return the start of the series of each family: a page has a separate family for it."""
     began: dict[str, dict[_Labels, int]] = {}
     for family in families:
         counted = family.name.removesuffix("_created")
@@ -301,7 +301,7 @@ _log = logging.getLogger(__name__)
 
 
 class ScrapeError(Exception):
-    """A page could not be read; the text says why."""
+    """Raised if a page could not be read; the text says why."""
 
 
 class Scraper:
@@ -327,7 +327,7 @@ class Scraper:
         return dict(self._faults)
 
     def start(self) -> None:
-        """Begin; to be called in the event loop."""
+        """Start scraping; to be called in the event loop."""
         self._tasks = [asyncio.create_task(self._repeat(target)) for target in self._targets]
 
     async def stop(self) -> None:
@@ -349,7 +349,7 @@ class Scraper:
                 await asyncio.sleep(due_s - time.monotonic())
 
     async def scrape(self, target: ScrapeTarget, client: httpx.AsyncClient) -> None:
-        """Read one page and store what it says, or that it could not be read."""
+        """Read one page and store its content, or that it could not be read."""
         import httpx
 
         body, fault = b"", None

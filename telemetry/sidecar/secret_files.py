@@ -1,4 +1,4 @@
-"""Files that hold a secret: who may read them, and the token in one of them."""
+"""Files that hold a secret: a check of their permissions, and the token in one of them."""
 
 import os
 import stat
@@ -14,11 +14,12 @@ _FORBIDDEN_BITS: Final = stat.S_IRWXO | stat.S_IWGRP
 
 
 class SecretFileError(ValueError):
-    """A file cannot be used as a secret; the sentence names it and says how to mend it, and holds nothing of it."""
+    """Raised for a file that cannot be used as a secret; the sentence names it and says how to fix it, without its
+    content."""
 
 
 def secret_content(path: Path, bytes_max: int) -> bytes:
-    """Read a file that only its owner, and a group that may only read, can have seen.
+    """Read a file that only its owner, and a group with read access only, can have seen.
 
     The file that was checked is the file that is read. Raises SecretFileError.
     """
@@ -48,7 +49,7 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def read_token_file(path: Path, place: str) -> str:
-    """Read the token of a file, without the white space around it. Raises ConfigError."""
+    """Read the token of a file, without surrounding whitespace. Raises ConfigError."""
     try:
         content = secret_content(path, _FILE_BYTES_MAX)
     except SecretFileError as error:

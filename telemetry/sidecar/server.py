@@ -1,6 +1,6 @@
-"""A sidecar in one process: its sockets in an event loop, and the threads that store, answer and look after the store.
+"""A sidecar in one process: its sockets in an event loop, and the threads that store, answer and maintain the store.
 
-From the opening of the store to its end: what is opened last is closed first, and whatever ends it, everything that was
+Its components are closed in reverse order of opening, the store last, and however it ends, everything that was
 acknowledged is committed.
 """
 
@@ -76,8 +76,8 @@ _log = logging.getLogger(__name__)
 
 
 class StoreServer:
-    """All that a sidecar does with its store, without its sockets. Raises StoreError for a store that cannot be used,
-    and ConfigError for unusable objectives, names or plans."""
+    """Everything that a sidecar does with its store, without its sockets. Raises StoreError for an unusable store, and
+    ConfigError for unusable objectives, names or plans."""
 
     def __init__(self, options: SidecarOptions, stack: contextlib.ExitStack) -> None:
         directory = options.store
@@ -130,14 +130,14 @@ class StoreServer:
         ]
 
     def start(self) -> None:
-        """Begin to store and to look after the store; to be called in the event loop."""
+        """Start storing and maintaining the store; to be called in the event loop."""
         self.ingest.start()
         self.forwarding.start()
         for thread in self._threads:
             thread.start()
 
     async def stop(self) -> None:
-        """Store what waits, forward what can be forwarded within seconds, then end."""
+        """Store waiting requests, forward what can be forwarded within seconds, then end."""
         await self.ingest.stop()
         await asyncio.to_thread(self.forwarding.stop)
         self._ended.set()
@@ -160,10 +160,10 @@ class StoreServer:
 
 
 async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: StopRequests) -> None:
-    """Run until `stop` is asked for; `ready` is called with the addresses once both receivers are listening.
+    """Run until `stop` is requested; `ready` is called with the addresses once both receivers are listening.
 
     Raises ConfigError for an unusable port, address, plan or objectives file, and StoreError for a store that another
-    process owns. Whatever ends it, everything that was acknowledged is durable.
+    process owns. However it ends, everything that was acknowledged is durable.
     """
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
@@ -222,7 +222,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
 
 
 async def _hurry(http: uvicorn.Server, stop: StopRequests) -> None:
-    """Wait for no request any more once that is asked for."""
+    """Stop waiting for requests in progress once the second stop is requested."""
     await stop.hurried.wait()
     http.force_exit = True
 
@@ -232,7 +232,7 @@ def _access(options: SidecarOptions) -> Access:
 
 
 def _shown(store: "StoreServer", options: SidecarOptions, access: Access, stop: StopRequests) -> pages.ShownState:
-    """Return what the pages show."""
+    """Return the contents of the pages."""
     return pages.ShownState(
         store.counts,
         store.ingest,
@@ -247,7 +247,7 @@ def _shown(store: "StoreServer", options: SidecarOptions, access: Access, stop: 
 
 @contextlib.asynccontextmanager
 async def _serving(http: uvicorn.Server, listener: socket.socket) -> AsyncGenerator["asyncio.Task[None]"]:
-    """Serve HTTP; begun when this is entered, ended when it is left."""
+    """Serve HTTP inside the context."""
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     try:
         while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
@@ -262,8 +262,8 @@ async def _serving(http: uvicorn.Server, listener: socket.socket) -> AsyncGenera
 async def _for_readers(
     database: Database, questions: queries.Questions, limits: ConnectionLimits
 ) -> AsyncGenerator[None]:
-    """Answer this machine's readers, and keep what its processes decide on rollouts, whatever the receivers ask for: on
-    a port of its own, by a token of its own, both in a file that only this user can read."""
+    """Answer the readers of this machine and store their decisions on rollouts, independently of the receivers'
+    credentials: on a separate port with a separate token, both in a file that only this user can read."""
     with _listen(_LOOPBACK, 0) as listener:
         token = secrets.token_urlsafe(32)
         store, access = database.directory, Access(token)

@@ -1,8 +1,8 @@
-"""Makes turns of the committed spans of services, and stores them through the one writer, each once.
+"""Makes turns from the committed spans of services, and stores them through the one writer, each once.
 
-A turn is stored as soon as the first of its spans is, and replaced when later ones change it, for as long as its trace
-is in the store and not older than `UPDATED_WITHIN_NS`. Nothing but the spans and the turns is written down: the traces
-of the time before the last commit are read again at the start, and older ones when more of them comes.
+A turn is stored with the first of its spans, and replaced when later spans change it, as long as its trace is in the
+store and not older than `UPDATED_WITHIN_NS`. Only the spans and the turns are written: the traces from before the last
+commit are read again at the start, and older ones when more of their spans arrive.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -43,16 +43,16 @@ _log = logging.getLogger(__name__)
 
 
 def _never_back() -> Callable[[], int]:
-    """The wall clock as it was when this was called, and the time since then."""
+    """Return a wall clock that never goes back: the time at the call plus the monotonic time since then."""
     since_ns = time.time_ns() - time.monotonic_ns()
     return lambda: since_ns + time.monotonic_ns()
 
 
 class ServiceTurns:
-    """Takes tables of spans that were stored and stores their turns; thread-safe.
+    """Takes tables of stored spans and stores their turns; thread-safe.
 
-    `stored` is called with the turns that are complete, each once, `revised` with those that became others after that.
-    Nothing that a span provokes is raised: it would keep others from being committed. It becomes a fault instead.
+    `stored` is called with the complete turns, each once, `revised` with those that changed after that. An error that a
+    span causes is not raised, as it would keep others from being committed: it becomes a fault.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ServiceTurns:
         self._assembly = TurnAssembly()
 
     def take(self, spans: ArrowTable) -> None:
-        """Take spans that were stored just now."""
+        """Take spans that were just stored."""
         try:
             if (foreign := _foreign_spans(spans)) is not None:
                 for first in range(0, foreign.num_rows, _ROWS_AT_ONCE):
@@ -90,8 +90,8 @@ class ServiceTurns:
             self.look()
 
     def recover(self) -> None:
-        """Take up the traces of which spans were stored within `REMEMBERED_NS` before the last of them, whenever that
-        was, and note those of the time in which they may be changed. Raises StoreError when they cannot be read."""
+        """Load the traces with spans stored within `REMEMBERED_NS` before the newest one, and register those that may
+        still change. Raises StoreError if they cannot be read."""
         with self._writer.database.snapshot() as cursor:
             newest_last = cursor.execute(
                 f"""
@@ -108,12 +108,11 @@ class ServiceTurns:
             self.look()
 
     def look(self) -> None:
-        """Store the turns that are new, those that changed, and those that are complete now. What cannot be stored now
-        is stored later."""
+        """Store new, changed and newly complete turns. Turns that cannot be stored now are stored later."""
         self._store(is_last=False)
 
     def close(self) -> None:
-        """Store all turns whose own span has come as complete: what comes later of them is not waited for."""
+        """Store all turns whose own span has arrived as complete, without waiting for later spans."""
         self._store(is_last=True)
 
     def _store(self, *, is_last: bool) -> None:
@@ -136,8 +135,8 @@ class ServiceTurns:
             self._count(changes, replaced)
 
     def _replaced(self, changes: Sequence[TurnChange]) -> Sequence[Turn]:
-        """Store changes; the turns that are durable now. What one turn holds keeps no other from being stored. Raises
-        StoreError where nothing can be stored now."""
+        """Store changes; return the turns that are durable. A turn that cannot be stored does not keep others from
+        being stored. Raises StoreError if nothing can be stored at the moment."""
         try:
             return self._writer.replace_turns(changes)
         except Exception as error:
@@ -157,7 +156,7 @@ class ServiceTurns:
         self._assembly.add(arrived, self._unix_ns())
 
     def _take_up(self, trace_ids: Sequence[str]) -> None:
-        """Read the spans and the turns of traces again."""
+        """Load the spans and the turns of traces again."""
         columns = ", ".join(SCHEMAS["spans"].names)
         with self._writer.database.snapshot() as cursor:
             rows = cursor.sql(
@@ -173,7 +172,7 @@ class ServiceTurns:
         self._assembly.take_up(spans, turns, self._unix_ns())
 
     def _count(self, changes: Sequence[TurnChange], replaced: Sequence[Turn]) -> None:
-        """Show what became of spans and turns."""
+        """Count the outcomes of spans and turns."""
         assembly, state = self._assembly, self._state
         ids = {(turn.trace_id, turn.span_id) for turn in replaced}
         durable = [
@@ -201,7 +200,7 @@ class ServiceTurns:
 
 
 def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:
-    """The rows of a table of spans that an adapter may want; None where there is none."""
+    """The rows of a table of spans that an adapter may use; None if there are none."""
     names = zip(spans.column("scope_name").to_pylist(), spans.column("span_name").to_pylist(), strict=True)
     wanted = [
         scope != semconv.SCOPE and is_foreign(one_line(scope or ""), one_line(name or "")) for scope, name in names
@@ -210,7 +209,7 @@ def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:
 
 
 def _stored_turns(cursor: duckdb.DuckDBPyConnection, trace_ids: Sequence[str]) -> list[Turn]:
-    """The turns that services reported of some traces, as far as this version can read them."""
+    """The stored turns that services reported in some traces, except those that this version cannot read."""
     stored = cursor.sql(
         "SELECT * FROM turns WHERE trace_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'service'",
         params=[list(trace_ids)],

@@ -1,4 +1,4 @@
-"""Every setting of a sidecar: one model, of which its file, variables, flags, options and the reference are made."""
+"""Every setting of a sidecar: one model, from which file, variables, flags, options and reference derive."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,8 @@ _STORE_MEMORY_MIB: Final = 1024
 
 
 def _setting(group: Group, help_: str, default: Value | None = None, **options: Any) -> Any:
-    """A setting, by default not set. `ge` and `le` are bounds of a number; with `in_file=False` no file names it, a
-    `secret` has no flag that is accepted, and one that is `repeated` has several values."""
+    """A setting, by default not set. `ge` and `le` are bounds of a number; with `in_file=False` it is not accepted in
+    the file, a `secret` is not accepted as a flag, and a `repeated` one has several values."""
     marks = {name: options.pop(name) for name in ("in_file", "secret", "repeated") if name in options}
     return Field(default, description=help_, json_schema_extra={"group": group, **marks}, **options)
 
@@ -134,7 +134,7 @@ class SidecarSettings(BaseModel):
 
 
 class SidecarOptions(SidecarSettings):
-    """The options of a sidecar: its settings, and what was read of the files that they name."""
+    """The options of a sidecar: its settings, and the content of the files that they name."""
 
     tls: ServerTls | None = None
     scrape: tuple[ScrapeTarget, ...] = ()
@@ -143,7 +143,7 @@ class SidecarOptions(SidecarSettings):
 
     @property
     def keep(self) -> Keep:
-        """The retention: what is not kept is removed from the store."""
+        """The retention of the store."""
         return Keep(
             None if self.keep_days is None else round(self.keep_days * _DAY_NS),
             None if self.keep_gib is None else round(self.keep_gib * _GIB),
@@ -163,10 +163,10 @@ class SidecarOptions(SidecarSettings):
 
 @dataclass(frozen=True, slots=True)
 class SidecarSetting:
-    """One setting. `key` is its name in the file; the names of its variable and its flag are made from it.
+    """One setting. `key` is its name in the file; the names of its variable and its flag are derived from it.
 
-    `default` None means that it is not set. `low` and `high` are bounds of a number, both allowed. One that is
-    repeated has several values, in a variable with `:` between them; in the file it is a table of its own.
+    A `default` of None means that it is not set. `low` and `high` are inclusive bounds of a number. A repeated one has
+    several values, separated by `:` in a variable; in the file it is a table of its own.
     """
 
     key: str
@@ -188,11 +188,11 @@ class SidecarSetting:
 
     @property
     def flag(self) -> str:
-        """The flag on the command line; a secret has none that is accepted."""
+        """The flag on the command line; a secret is not accepted there."""
         return "--" + self.key.replace("_", "-")
 
     def checked(self, value: object, *, is_text: bool) -> Value | None:
-        """A value of its type and within its bounds, None for any other; `is_text` reads it from a text."""
+        """A value of its type and within its bounds, None for any other; with `is_text` it is parsed from text."""
         kinds: dict[Kind, Any] = {"integer": int, "number": float, "boolean": bool}
         kind: Any = Literal[self.choices] if self.choices else kinds.get(self.kind, Annotated[str, Field(min_length=1)])
         if self.kind in ("integer", "number"):
@@ -205,7 +205,7 @@ class SidecarSetting:
 
     @property
     def expected(self) -> str:
-        """The form that a value must have, as the end of a sentence."""
+        """The required form of a value, as the end of a sentence."""
         if self.choices:
             return f"give {' or '.join(self.choices)}"
         if self.kind == "boolean":

@@ -1,4 +1,4 @@
-"""Stopping on signals: the first finishes and stops, the second waits no longer; with reports to systemd."""
+"""Stopping on signals: the first finishes and stops, the second does not wait; with notifications to systemd."""
 
 import asyncio
 import contextlib
@@ -20,19 +20,19 @@ class StopRequests:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the sidecar is to stop."""
+        """Whether a stop was requested."""
         return self._asked.is_set()
 
     def ask(self) -> None:
-        """Ask to stop; when it was asked before, not to wait for requests in progress."""
+        """Request a stop; the second call ends the wait for requests in progress."""
         (self.hurried if self._asked.is_set() else self._asked).set()
 
     async def wait(self, serving: asyncio.Future[None]) -> None:
-        """Wait until it is asked for, or serving has ended by itself."""
+        """Wait until a stop is requested, or serving has ended by itself."""
         await _first(serving, self._asked)
 
     async def drain(self, duration_s: float, serving: asyncio.Future[None]) -> None:
-        """Wait so long, until the second request at most, while serving goes on."""
+        """Wait for `duration_s`, at most until the second request, while serving continues."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(duration_s):
                 await _first(serving, self.hurried)
@@ -47,7 +47,7 @@ async def _first(serving: asyncio.Future[None], event: asyncio.Event) -> None:
 
 
 def notify(state: str) -> None:
-    """Send the state of a unit with `Type=notify`; without systemd, or when it does not listen, nothing happens."""
+    """Send the state of a unit with `Type=notify`; does nothing without systemd, or if it does not listen."""
     address = os.environ.get(SOCKET_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return

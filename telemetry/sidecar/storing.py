@@ -1,6 +1,6 @@
 """The stages of requests: each is decoded, several are committed in one transaction, and then counted and forwarded.
 
-A request that cannot be decoded, or stored for what it holds, is answered so and harms no other.
+A request that cannot be decoded, or whose content cannot be stored, is answered accordingly and does not affect others.
 """
 
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded request, and the request as it came, in protobuf."""
+    """A decoded request, and the received request, in protobuf."""
 
     content: DecodedRequest
     as_received: Received
@@ -51,7 +51,7 @@ class Decoded:
 
 
 def decode(request: ExportRequest, redactor: Redactor | None = None) -> Decoded:
-    """Decode a request, without what the redactor takes out of it. One that cannot be decoded has a fault."""
+    """Decode a request, without what the redactor removes. A request that cannot be decoded has a fault."""
     body = request.body
     try:
         if request.encoding == "json":
@@ -66,14 +66,14 @@ def decode(request: ExportRequest, redactor: Redactor | None = None) -> Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counters of everything that was stored: by the sidecar, and of turns for `/metrics`."""
+    """Counters of everything that was stored: for the sidecar's state, and of turns for `/metrics`."""
 
     state: IngestState
     exposition: Exposition
     faults: FaultBoard
 
     def decoded(self, tables: DecodedTables) -> None:
-        """Count what arrived."""
+        """Count received items."""
         state = self.state
         readable = [request for request in tables.requests if request.fault is None]
         with state.lock:
@@ -86,7 +86,7 @@ class Counts:
             count_names(state.unknown_turn_fields, tables.unknown_turn_fields)
 
     def appended(self, appended: AppendedTables) -> None:
-        """Count the rows that were stored, but for turns."""
+        """Count the stored rows, except turns."""
         state = self.state
         with state.lock:
             state.duplicates += appended.duplicates
@@ -94,7 +94,7 @@ class Counts:
             state.stored_points += appended.points.num_rows
 
     def stored(self, turns: Sequence[Turn]) -> None:
-        """Count turns that were stored for good, each once."""
+        """Count complete turns that were stored, each once."""
         with self.state.lock:
             self.state.stored_turns += len(turns)
         try:
@@ -106,7 +106,7 @@ class Counts:
 
 
 class GroupStages:
-    """The stages of requests, of which `ingest` runs each in one thread."""
+    """The stages of requests; `ingest` runs each in one thread."""
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class GroupStages:
         return decode(request, self._redactor)
 
     def commit(self, decoded: Sequence[Decoded]) -> Sequence[Outcome]:
-        """Store requests in one transaction; what became of each. Those that cannot be stored now are to be sent again,
-        and one that cannot be stored for what it holds keeps no other from being stored."""
+        """Store requests in one transaction; return their outcomes. Requests that cannot be stored now are to be sent
+        again; one whose content cannot be stored does not keep others from being stored."""
         appended: AppendedTables | None = None
         outcomes = [request.outcome for request in decoded]
         try:
@@ -156,7 +156,7 @@ class GroupStages:
         return outcomes
 
     def count(self) -> None:
-        """Count what was stored since this was called last, make turns of it, and forward it."""
+        """Count the requests stored since the last call, make turns from them, and forward them."""
         counted, self._to_count = self._to_count, []
         forwarded, self._to_forward = self._to_forward, []
         for tables, appended in counted:

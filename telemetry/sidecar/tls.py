@@ -1,4 +1,4 @@
-"""TLS of the two receivers: version 1.2 or newer, and client certificates where a CA for them is named."""
+"""TLS of the two receivers: version 1.2 or newer, and client certificates if a CA for them is given."""
 
 import ssl
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ _KEY_BYTES_MAX: Final = 64 << 10
 class ServerTls:
     """TLS settings of the receivers. `requires_certificate` says whether clients must present one that a CA has signed.
 
-    HTTP asks for it and admits a client without one, which then sees nothing but health and readiness: probes have no
-    certificates. gRPC admits none without.
+    HTTP requests it and admits a client without one, which then sees only health and readiness: probes have no
+    certificates. gRPC admits no client without one.
     """
 
     http: ssl.SSLContext
@@ -29,7 +29,7 @@ class ServerTls:
 
 def server_tls(cert: Path, key: Path, client_ca: Path | None = None) -> ServerTls:
     """Load PEM files: the certificate chain and its key, and the CAs of the clients if those must present a
-    certificate. Raises ConfigError with a sentence for each that cannot be used."""
+    certificate. Raises ConfigError with a sentence for each unusable file."""
     faults: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,4 +1,4 @@
-"""Reads the attributes of OTLP messages: as Python values, and as what the store keeps of them."""
+"""Reads the attributes of OTLP messages: as Python values, and in the form that the store keeps."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
@@ -16,15 +16,15 @@ StoredPairs = Sequence[Any]
 
 
 class OtlpDecodeError(TelemetryError):
-    """A request does not match its content type; none of it was stored."""
+    """Raised if a request does not match its content type; none of it was stored."""
 
 
 class NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
-    """A value is nested so deeply that the attribute, or the point, that holds it is left out."""
+    """Raised for a value that is nested too deeply; the attribute or the point that holds it is left out."""
 
 
 def from_protobuf(pairs: Iterable[KeyValue], depth: int = 0) -> dict[str, object]:
-    """Convert the attributes of a protobuf message; of a key that is there twice the last. Raises NestedTooDeeply."""
+    """Convert the attributes of a protobuf message; for a repeated key, the last value. Raises NestedTooDeeply."""
     return {pair.key: value_from_protobuf(pair.value, depth) for pair in pairs}
 
 

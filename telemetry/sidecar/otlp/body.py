@@ -1,6 +1,6 @@
-"""Bodies of requests: read within limits of size, memory and time, and decompressed within the same.
+"""Bodies of requests: read and decompressed within limits of size, memory and time.
 
-Decompression takes linear time, of what the receivers of the OpenTelemetry Collector accept.
+Decompression takes linear time, for the compressions that the receivers of the OpenTelemetry Collector accept.
 """
 
 import asyncio
@@ -37,19 +37,19 @@ _SNAPPY_CHUNK_BYTES_MAX: Final = 65_536
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - reads as what happened
-    """The body, compressed or decompressed, exceeds the limit."""
+    """Raised if the body, compressed or decompressed, exceeds the limit."""
 
 
 class BodyDamaged(Exception):  # noqa: N818 - reads as what happened
-    """The body is not valid compressed data."""
+    """Raised if the body is not valid compressed data."""
 
 
 def decompress(
     body: bytes, compression: str, limit: int = BODY_BYTES_MAX, hold: Callable[[int], None] = lambda _count: None
 ) -> bytes:
-    """Decompress a body of any number of members or frames; `hold` is called with each count of bytes to be kept.
+    """Decompress a body of any number of members or frames; `hold` is called with each number of bytes to be kept.
 
-    Raises BodyTooLarge above the limit, and BodyDamaged for data that ends early or is not compressed in this way.
+    Raises BodyTooLarge above the limit, and BodyDamaged for data that is truncated or not compressed in this way.
     """
     if compression in _SNAPPY:
         return _snappy(body, limit, hold)
@@ -120,7 +120,7 @@ _DECOMPRESSING_THREADS: Final = 2
 
 
 class BodyTooSlow(Exception):  # noqa: N818 - reads as what happened
-    """The body did not arrive in time."""
+    """Raised if the body did not arrive in time."""
 
 
 class Bodies:

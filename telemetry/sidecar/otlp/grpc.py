@@ -48,7 +48,7 @@ _NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
 def compression_of(message: bytes) -> list[str]:
     """Return how a message is compressed: gzip, zlib (which gRPC calls deflate) or not at all.
 
-    The first bytes tell: gRPC does not pass its flag on, and no export message starts with these.
+    The first bytes decide: gRPC does not pass its flag on, and no export message starts with these.
     """
     if message.startswith(_GZIP_MAGIC):
         return ["gzip"]
@@ -58,13 +58,13 @@ def compression_of(message: bytes) -> list[str]:
 
 
 class RegisteredMethodsServer(_AioServer):
-    """grpc.aio's server, which cancels calls of other methods than those that are registered for it.
+    """grpc.aio's server, which cancels calls of methods that are not registered.
 
-    It would decode their names itself, and end on the first name that is not UTF-8.
+    On its own it would decode their names, and end at the first name that is not UTF-8.
     """
 
     async def _request_call(self) -> NoReturn:
-        """Cancel every call that reaches this, which are those of no registered method."""
+        """Cancel every call that reaches this method: none of them is of a registered method."""
         while True:
             call = await super()._request_call()
             del call  # which cancels it

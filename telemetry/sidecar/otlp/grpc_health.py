@@ -1,8 +1,8 @@
-"""gRPC's own health service (`grpc.health.v1.Health`): whether the sidecar can store, asked once or watched.
+"""gRPC's own health service (`grpc.health.v1.Health`): whether the sidecar can store, as one answer or as a stream.
 
-It asks for no token, as `/readyz` does not: it says no more than that, and load balancers have none. The messages are
-those of https://github.com/grpc/grpc/blob/master/src/proto/grpc/health/v1/health.proto: on the wire, protobuf's own
-messages of one text and of one number are the same.
+It requires no token, as `/readyz` does not: it reveals nothing else, and load balancers have none. The messages are
+those of https://github.com/grpc/grpc/blob/master/src/proto/grpc/health/v1/health.proto: on the wire they are the same
+as protobuf's own messages of one string and of one number.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ _NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
 
 
 class GrpcHealth:
-    """Answers for `services` and, under the empty name, for all of them. `is_ready` says whether anything can be
-    stored at this moment."""
+    """Answers for `services` and, under the empty name, for all of them. `is_ready` returns whether anything can be
+    stored at the moment."""
 
     def __init__(
         self,
@@ -55,22 +55,22 @@ class GrpcHealth:
 
     @property
     def watchers(self) -> int:
-        """Number of calls that watch now."""
+        """The number of open `Watch` calls."""
         return self._watchers
 
     def close(self) -> None:
-        """Notify the watching calls of the end, and end them."""
+        """Notify the open `Watch` calls of the end, and end them."""
         self._closed.set()
 
     async def check(self, _messages: AsyncIterator[bytes], context: _Context) -> bytes:
-        """The method `Check`: one answer; NOT_FOUND for a service that there is not."""
+        """The method `Check`: one answer; NOT_FOUND for an unknown service."""
         service = await self._service(context)
         if service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "this sidecar has no such service")
         return Int32Value(value=self._status()).SerializeToString()
 
     async def watch(self, _messages: AsyncIterator[bytes], context: _Context) -> AsyncIterator[bytes]:
-        """The method `Watch`: an answer at once, and one whenever it changes."""
+        """The method `Watch`: an answer immediately, and one at each change."""
         service = await self._service(context)
         if self._watchers >= self._watchers_max:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _BUSY)
@@ -99,7 +99,7 @@ class GrpcHealth:
         return _SERVING if self._is_ready() and not self._closed.is_set() else _NOT_SERVING
 
     async def _service(self, context: _Context) -> str:
-        """The name of the service that is asked for; aborts the call when it cannot be read."""
+        """The name of the requested service; aborts the call if it cannot be read."""
         try:
             received = await self._slots.receive(context.read)
         except (NoSlot, TimeoutError):

@@ -101,8 +101,8 @@ class _Endpoint:
 
 
 def routes(ingest: Ingest, bodies: Bodies, access: Access) -> list[Route]:
-    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405. Signals that are
-    not taken are answered with 404 and a sentence, whatever is presented."""
+    """Create the routes `/v1/traces` and `/v1/metrics`; methods other than POST are answered with 405. Unsupported
+    signals are answered with 404 and a sentence, with or without credentials."""
     signals: tuple[Signal, ...] = ("traces", "metrics")
     endpoints: list[Route] = []
     for signal in signals:

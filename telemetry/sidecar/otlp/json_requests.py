@@ -1,11 +1,11 @@
-"""Conversion of OTLP/JSON requests into equivalent protobuf requests, so that there is one way of decoding.
+"""Conversion of OTLP/JSON requests into equivalent protobuf requests, so that there is one decoder.
 
-The messages of OTLP describe their own fields. Protobuf's own JSON parser is not used: it would read
-ids, which OTLP/JSON writes as hex, as base64, and it refuses a whole body for one value.
+The messages of OTLP describe their own fields. Protobuf's own JSON parser is not used: it would read ids, which
+OTLP/JSON writes as hex, as base64, and it refuses a whole body for one value.
 
-Of JSON a little may not be as it must be, so that one text or value does not refuse what it came with. A text that was
-cut within a character has bytes that are not UTF-8, or, from JavaScript, half of a pair of escapes: U+FFFD replaces
-these. What is nested deeper than a parser goes is cut off.
+Some invalid JSON is accepted, so that one text or value does not refuse the whole request. A text that was cut within a
+character has bytes that are not UTF-8, or, from JavaScript, half of a surrogate pair: U+FFFD replaces these. Values
+nested deeper than a parser accepts are cut off.
 """
 
 import base64
@@ -81,8 +81,8 @@ def metrics_from_json(body: bytes) -> bytes:
 
 
 def _items(body: bytes, messages: Any, what: str) -> Iterator[tuple[Any, Any, OtlpDecodeError | None]]:
-    """Every span or metric of a body with the message of its scope, which is added to `messages` with its resource, and
-    what is wrong with those."""
+    """Yield every span or metric of a body with the message of its scope, which is added to `messages` with its
+    resource, and the fault of those."""
     of_resource, of_scope, count = f"resource{what.capitalize()}", f"scope{what.capitalize()}", 0
     for resource in _objects(_parsed(body).get(of_resource), of_resource):
         added = messages.add()
@@ -107,7 +107,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _add_span(message: Span, span: Any, fault: OtlpDecodeError | None) -> None:
-    """Write a span; one that cannot be read becomes one that is refused as such, so that its neighbors are taken."""
+    """Write a span; an unreadable one is marked to be refused as such, so that its neighbors are accepted."""
     stated: dict[str, Any] = span if isinstance(span, dict) else {}
     if stated is not span or fault is not None or _fault(message, stated) is not None:
         name = stated.get("name")
@@ -116,7 +116,7 @@ def _add_span(message: Span, span: Any, fault: OtlpDecodeError | None) -> None:
 
 
 def _fault(message: Any, stated: dict[str, Any]) -> OtlpDecodeError | None:
-    """Write a message; why it could not be read, if it could not: then it is empty."""
+    """Write a message; return why it could not be read, if it could not: then it is empty."""
     try:
         _fill(message, stated)
     except OtlpDecodeError as error:
@@ -126,7 +126,7 @@ def _fault(message: Any, stated: dict[str, Any]) -> OtlpDecodeError | None:
 
 
 class _JsonField(NamedTuple):
-    """A field of a message: how its value is read, None where it is a message; and which field excludes it."""
+    """A field of a message: the reader of its value, None for a message; and the oneof that it belongs to."""
 
     name: str
     is_repeated: bool
@@ -151,8 +151,8 @@ def _fields(kind: Descriptor) -> dict[str, _JsonField]:
 
 
 def _fill(message: Any, stated: dict[str, Any], values: int = 0, messages: int = 0) -> None:
-    """Write what an object says into a message; what this version does not know is left out, and of what excludes each
-    other the first counts. Raises OtlpDecodeError, and NestedTooDeeply within an attribute."""
+    """Write the content of an object into a message; unknown fields are left out, and of fields that exclude each other
+    the first counts. Raises OtlpDecodeError, and NestedTooDeeply within an attribute."""
     kind = message.DESCRIPTOR
     values += kind is AnyValue.DESCRIPTOR
     if values > DEPTH_MAX + 1 or messages > MESSAGES_MAX:
@@ -195,7 +195,7 @@ _TOO_DEEP: Final = _too_deep()
 
 
 def _reader(field: FieldDescriptor) -> Callable[[Any], Any]:
-    """Return how the values of a field are read. The readers raise OtlpDecodeError."""
+    """Return the reader for the values of a field. Readers raise OtlpDecodeError."""
     name, kind = field.json_name, field.enum_type
     if kind is not None:
         return partial(_enum, what=name, kind=kind)
@@ -231,7 +231,7 @@ def _octets(value: object, what: str) -> bytes:
 
 
 def _enum(value: object, what: str, kind: EnumDescriptor) -> int:
-    """A number, as OTLP/JSON has it, or a name, as protobuf's JSON form has it; a name of a newer version is 0."""
+    """A number, as in OTLP/JSON, or a name, as in protobuf's JSON form; the name of a newer version is 0."""
     if isinstance(value, str) and not value.lstrip("-").isdecimal():
         named = kind.values_by_name.get(value)
         return 0 if named is None else named.number
@@ -239,8 +239,8 @@ def _enum(value: object, what: str, kind: EnumDescriptor) -> int:
 
 
 def _moment(value: object) -> int:
-    """Nanoseconds since 1970. One that cannot be read becomes a moment that cannot be stored, and its item is then
-    refused as any other: what came with it is not."""
+    """Nanoseconds since 1970. An unreadable time becomes one that cannot be stored, so that only its item is
+    refused."""
     try:
         return _integer(value, "", 0, _UINT64_MAX)
     except OtlpDecodeError:
@@ -287,7 +287,7 @@ def _objects(value: Any, what: str) -> list[dict[str, Any]]:
 
 
 def _content(body: bytes) -> Any:
-    """Return what a body of JSON says. Raises OtlpDecodeError when it is not JSON."""
+    """Parse a body of JSON. Raises OtlpDecodeError if it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,10 +1,10 @@
-"""Opens export requests: they are cut into resources, scopes and items, and each item is opened by itself, readable,
-and without what may not be stored.
+"""Opens export requests: they are cut into resources, scopes and items, and each item is opened separately, made
+readable, and stripped of what may not be stored.
 
-What arrives with two bytes on the wire takes sixty and more in memory once it is decoded. Here a request that says too
-much of it is refused before anything is decoded, each item remains a slice of the body, and only one is in memory at a
-time. Trace and metric requests have the same outer form: a request repeats resources (1), a resource has scopes (2), a
-scope has items (2). What of a request was left out, changed or refused is counted in its `DecodedRequest`.
+Two bytes on the wire can take sixty and more in memory once they are decoded. Here a request with too much content is
+refused before anything is decoded, each item remains a slice of the body, and only one is decoded at a time. Trace and
+metric requests have the same outer form: a request repeats resources (1), a resource has scopes (2), a scope has items
+(2). Items that were left out, changed or refused are counted in the request's `DecodedRequest`.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ _BYTES: Final = 2
 
 @dataclass(slots=True)
 class Framed:
-    """The items (spans or metrics) of a request, serialized, and for each the place of its resource and its scope."""
+    """The serialized items (spans or metrics) of a request, and for each the index of its resource and of its scope."""
 
     items: list[bytes] = field(default_factory=list[bytes])
     resource_of: list[int] = field(default_factory=list[int])
@@ -50,7 +50,7 @@ class Framed:
     is_whole: bool = True
 
     def assembled(self, kept: list[bool]) -> bytes:
-        """The request of the items that are kept, serialized. Scopes without items are left out."""
+        """The request with the kept items, serialized. Scopes without items are left out."""
         items_of: dict[int, list[bytes]] = {}
         for place, item, is_kept in zip(self.scope_of, self.items, kept, strict=True):
             if is_kept:
@@ -66,8 +66,8 @@ class Framed:
 
 
 def framed(body: bytes, message: str, what: str) -> Framed:
-    """Cut a request of type `message` whose items are called `what`. Raises OtlpDecodeError when it is not one, or when
-    it holds more than can be taken."""
+    """Cut a request of type `message` whose items are called `what`. Raises OtlpDecodeError if it is of another type,
+    or has too much content."""
     request = Framed()
     repeated_bytes = 0
     cutter = _Cutter(what)
@@ -99,7 +99,7 @@ def framed(body: bytes, message: str, what: str) -> Framed:
 
 
 class _Cutter:
-    """Cuts the messages of one request and counts their fields. `is_whole` says whether it has seen no others."""
+    """Cuts the messages of one request and counts their fields. `is_whole` is false once it has seen unknown fields."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -107,8 +107,8 @@ class _Cutter:
         self.is_whole = True
 
     def children(self, data: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
-        """The contents of the fields 1, 2 and 3 of a message. Raises IndexError and ValueError when it is malformed,
-        and OtlpDecodeError when the request holds too many fields."""
+        """The contents of the fields 1, 2 and 3 of a message. Raises IndexError and ValueError if it is malformed, and
+        OtlpDecodeError if the request has too many fields."""
         fields: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
         at, end = 0, len(data)
         while at < end:
@@ -131,7 +131,7 @@ class _Cutter:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and where it ends. Raises IndexError and ValueError."""
+    """The number that begins at a position, and the position after it. Raises IndexError and ValueError."""
     value = data[at]
     if value < 0x80:
         return value, at + 1
@@ -145,7 +145,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _extent(data: bytes, at: int, kind: int) -> tuple[int, int]:
-    """Return where the content of a field of this type begins and ends. Raises IndexError and ValueError."""
+    """Return the start and the end of the content of a field of this type. Raises IndexError and ValueError."""
     match kind:
         case 0:
             return at, _varint(data, at)[1]
@@ -186,10 +186,10 @@ _Made = TypeVar("_Made")
 
 
 class Cleaner(Protocol):
-    """Takes out of messages what may not be stored."""
+    """Removes from messages what may not be stored."""
 
     def clean(self, message: Message, framework: str) -> None:
-        """Take it out of a span, a metric, a resource or a scope of a framework, in place."""
+        """Clean a span, a metric, a resource or a scope of a framework, in place."""
         ...
 
 
@@ -198,9 +198,8 @@ class DecodedRequest:
     """The rows to store of one request, and its result.
 
     `received` counts its items (spans, metric points), `rejected` those that are not stored, `changed` those that are
-    stored without something of them, all for the first few `reasons`. `fault` is a sentence when the body cannot be
-    decoded: then nothing of it is stored. `names` counts spans that are not ours by scope and name,
-    `unknown_turn_fields` unknown attributes of turns.
+    stored incompletely, with the first few `reasons`. `fault` is a sentence if the body cannot be decoded: then nothing
+    of it is stored. `names` counts foreign spans by scope and name, `unknown_turn_fields` unknown attributes of turns.
     """
 
     turns: list[Turn] = field(default_factory=list[Turn])
@@ -220,14 +219,14 @@ class DecodedRequest:
         self.give(reason)
 
     def give(self, reason: str) -> None:
-        """Add a reason where it is among the first few."""
+        """Add a reason if it is among the first few."""
         if len(self.reasons) < _REASONS_MAX and reason not in self.reasons:
             self.reasons.append(reason)
 
 
 class OpenedRequest:
-    """A request in protobuf, cut into its items. Raises OtlpDecodeError when it is not one, or holds more than can be
-    taken."""
+    """A request in protobuf, cut into its items. Raises OtlpDecodeError if it is of another type, or has too much
+    content."""
 
     def __init__(self, body: bytes, signal: Signal, cleaner: Cleaner | None = None) -> None:
         self._message, self._what, self._kind = _MESSAGES[signal]
@@ -247,9 +246,9 @@ class OpenedRequest:
         of_scope: Callable[[InstrumentationScope], Any],
         take: Callable[[Any, Any, Any], _Made],
     ) -> Iterator[tuple[int, Any, Any, _Made]]:
-        """Yield each item's place, the results for its resource and its scope, and what `take` makes of the item with
-        these. It may raise NestedTooDeeply, and is then given the item without what is nested too deeply. An item that
-        is too large is refused. Resources and scopes without items are not looked at."""
+        """Yield the index of each item, the results for its resource and its scope, and the result of `take` for the
+        item and these. If `take` raises NestedTooDeeply, it is called again with the item stripped of what is nested
+        too deeply. An item that is too large is refused. Resources and scopes without items are skipped."""
 
         def with_framework(message: InstrumentationScope) -> tuple[str, Any]:
             return framework_of(message.name), of_scope(message)
@@ -271,7 +270,7 @@ class OpenedRequest:
             yield place, resource, scope, self._open(self._kind, item, framework, take, resource, scope)
 
     def finish(self) -> DecodedRequest:
-        """Return what became of the request, after all its items."""
+        """Return the result of the request, after all its items."""
         for change in self._changes:
             self.result.give(change)
         return self.result
@@ -283,7 +282,7 @@ class OpenedRequest:
         self.result.reject(f"a span, {limit}")
 
     def _open(self, kind: type[Message], payload: bytes, framework: str, take: Callable[..., Any], *with_: Any) -> Any:
-        """Return what is made of a message: where it cannot be read as it is, of what can be read of it."""
+        """Return the result of `take` for a message, or for its readable part if it cannot be read as it is."""
         try:
             return take(self._cleaned(kind.FromString(payload), framework), *with_)
         except (DecodeError, NestedTooDeeply):

@@ -1,6 +1,6 @@
 """Metric points of OTLP as rows of the store: numbers, histograms, exponential histograms and summaries.
 
-They are few compared with spans. A point that cannot be stored is refused alone.
+They are few compared with spans. Of the points that cannot be stored, each is refused separately.
 """
 
 import math
@@ -49,12 +49,12 @@ Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | S
 
 
 class RefusedPoint(Exception):  # noqa: N818 - reads as what happened
-    """A point that is not stored; the message says why."""
+    """Raised for a point that is not stored; the message says why."""
 
 
 def read_points(body: bytes, cleaner: Cleaner | None = None) -> DecodedRequest:
-    """Read a metrics export in protobuf, without what the cleaner takes out of it. Raises OtlpDecodeError when it is
-    not one, or holds more than can be taken."""
+    """Read a metrics export in protobuf, without what the cleaner removes. Raises OtlpDecodeError if it is of another
+    type, or has too much content."""
     request = OpenedRequest(body, "metrics", cleaner)
     reader = _PointReader(request.result)
     for _ in request.items(_service, lambda scope: one_line(scope.name), reader.read):
@@ -75,7 +75,7 @@ class _PointReader:
         self._attributes = self._parts = 0
 
     def read(self, metric: Metric, service: str, scope_name: str) -> None:
-        """Take the points of a metric. Raises OtlpDecodeError when the request holds too many."""
+        """Read the points of a metric. Raises OtlpDecodeError if the request has too many."""
         kind = metric.WhichOneof("data")
         points: Any = getattr(metric, kind).data_points if kind is not None else ()
         self._result.received += len(points)
@@ -100,7 +100,7 @@ class _PointReader:
 
 
 def parts_of(point: Point) -> int:
-    """Return how many buckets, bounds, quantiles and exemplars a point has."""
+    """Return the number of buckets, bounds, quantiles and exemplars of a point."""
     match point:
         case NumberDataPoint():
             return len(point.exemplars)
@@ -113,7 +113,7 @@ def parts_of(point: Point) -> int:
 
 
 def point_row(metric: Metric, point: Point, service: str, scope_name: str) -> PointRow | None:
-    """The row of a point; None for a number that its sender left out. Raises RefusedPoint."""
+    """The row of a point; None if its sender left the number out. Raises RefusedPoint."""
     if parts_of(point) > PARTS_MAX:
         raise RefusedPoint(f"a point has more than {PARTS_MAX} buckets, bounds, quantiles and exemplars together")
     kind = cast(PointKind, metric.WhichOneof("data"))

@@ -1,9 +1,10 @@
-"""Makes serialized items readable that parsers refuse for a little of them: a value nested too deeply, a broken text.
+"""Makes serialized items readable that parsers would refuse for a small part: a value nested too deeply, or invalid
+UTF-8.
 
-Of a span, an event, a link or a resource the attribute that is nested too deeply is left out, and counted in its
-attribute `otel.dropped_attributes_count`, as OpenTelemetry names it. Of a metric its point is left out: without one of
-its attributes it would be a point of another series. In texts U+FFFD replaces what is not UTF-8. Such an item is
-parsed with OTLP's own messages in which texts and nested values are bytes: these no parser refuses.
+In a span, an event, a link or a resource, an attribute that is nested too deeply is left out, and counted in the
+attribute `otel.dropped_attributes_count`, as OpenTelemetry names it. In a metric, the point is left out: without one of
+its attributes it would be a point of another series. In texts U+FFFD replaces bytes that are not UTF-8. Such an item is
+parsed with OTLP's own messages in which texts and nested values are bytes, which no parser refuses.
 """
 
 from collections import Counter
@@ -74,7 +75,7 @@ _official: Final = descriptor_pool.Default()
 
 @dataclass(slots=True)
 class Readable:
-    """A message that can be read, how many of its parts were left out for it, and in how many texts bytes were
+    """A readable message, the number of its parts that were left out, and the number of texts in which bytes were
     replaced."""
 
     payload: bytes = b""
@@ -83,7 +84,7 @@ class Readable:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything of it is not what was sent."""
+        """Whether anything differs from what was sent."""
         return self.replaced > 0 or self.left_out.total() > 0
 
     def sentence(self) -> str:
@@ -94,12 +95,12 @@ class Readable:
 
     @property
     def points(self) -> int:
-        """Number of a metric's points that were left out."""
+        """The number of a metric's points that were left out."""
         return self.left_out[_POINT]
 
 
 def readable(payload: bytes, kind: type[Message]) -> Readable | None:
-    """A message of this kind without what parsers refuse of it; None when it is no such message at all."""
+    """A message of this kind without the parts that parsers refuse; None if it is not such a message at all."""
     result = Readable()
     try:
         message = _parsed(kind.DESCRIPTOR.full_name, payload)
@@ -115,7 +116,7 @@ def _parsed(name: str, payload: bytes) -> Any:
 
 
 def _mend(message: Any, result: Readable) -> None:
-    """Mend a message and all in it, in place. Raises DecodeError and NestedTooDeeply."""
+    """Repair a message and everything in it, in place. Raises DecodeError and NestedTooDeeply."""
     dropped = 0
     for descriptor, content in message.ListFields():
         if descriptor.message_type is None:
@@ -131,7 +132,8 @@ def _mend(message: Any, result: Readable) -> None:
 
 
 def _mend_items(items: Any, part: str | None, result: Readable) -> int:
-    """Mend the messages of a repeated field, without those that are too deep; gives how many attributes these were."""
+    """Repair the messages of a repeated field, without those that are too deep; return the number of attributes among
+    those."""
     dropped = 0
     for place in range(len(items) - 1, -1, -1):
         replaced = result.replaced
@@ -148,8 +150,7 @@ def _mend_items(items: Any, part: str | None, result: Readable) -> int:
 
 
 def _part(owner: Any, name: str) -> str | None:
-    """Return what a message of this type is called when it is left out of its owner; None where the owner is with
-    it."""
+    """Return the name of messages of this type in counts of left-out parts; None if the owner is left out with them."""
     return _ATTRIBUTE if name == _PAIR and owner.DESCRIPTOR.full_name not in _PARTS else _PARTS.get(name)
 
 

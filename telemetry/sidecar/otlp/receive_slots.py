@@ -15,7 +15,7 @@ _WAITING_TO_HALVE: Final = 8
 
 
 class NoSlot(Exception):  # noqa: N818 - reads as what happened
-    """Too many messages are being received, and this one is slow or has to wait."""
+    """Raised if too many messages are being received, and this one is slow or has to wait."""
 
 
 class ReceiveSlots:

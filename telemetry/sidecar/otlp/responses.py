@@ -20,8 +20,8 @@ _REJECTED: Final[dict[Signal, str]] = {"traces": "rejected_spans", "metrics": "r
 
 
 def success(signal: Signal, taken: Taken) -> Message:
-    """Create the response to an export that was stored, with the number of rejected items. Where none was, a sentence
-    is a warning, as OTLP has it: an item is stored without something of it."""
+    """Create the response to an export that was stored, with the number of rejected items. Without rejected items, a
+    sentence is a warning, as OTLP defines it: an item was stored incompletely."""
     answer = ExportTraceServiceResponse() if signal == "traces" else ExportMetricsServiceResponse()
     if taken.rejected or taken.reasons:
         answer.partial_success.error_message = "; ".join(taken.reasons)

@@ -1,7 +1,7 @@
-"""Spans of OTLP as rows of the store, each whole, and why a span is not taken.
+"""Spans of OTLP as rows of the store, and the reasons why a span is refused.
 
-How much one span may say is limited. What is beyond it is refused by name and not cut: a row is whole, or it is not
-there.
+The content of one span is limited. A span beyond the limits is refused by name and not cut: a row is complete, or it
+does not exist.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ SpanRow = tuple[Any, ...]
 
 
 class Origin:
-    """A resource as its spans repeat it, and what is wrong with it."""
+    """A resource in the form that its spans repeat, and its fault."""
 
     def __init__(self, resource: Resource) -> None:
         self.parts = len(resource.attributes)
@@ -65,13 +65,13 @@ class Scope(NamedTuple):
 
     @classmethod
     def of(cls, scope: InstrumentationScope) -> "Scope":
-        """The scope of its message."""
+        """The scope of a message."""
         return cls(scope.name, scope.version, _is_long(scope.name) or _is_long(scope.version))
 
 
 def examined(span: Span, origin: Origin, scope: Scope) -> tuple[int, str | None]:
-    """Return how many attributes, events and links a span has, with all that its events, links and resource have; and
-    why it is not taken, as a sentence that follows its name."""
+    """Return the number of attributes, events and links of a span, including those of its events, links and resource,
+    and why it is refused, as a sentence that follows its name."""
     events, links, of_span = span.events, span.links, len(span.attributes)
     of_each = [len(item.attributes) for item in (*events, *links)]
     parts = of_span + origin.parts + len(of_each) + sum(of_each)
@@ -118,7 +118,7 @@ def _is_long(name: str) -> bool:
 
 
 def span_row(span: Span, origin: Origin, scope: Scope, attributes: StoredPairs) -> SpanRow:
-    """The row of a span that is taken, with these attributes. Raises NestedTooDeeply."""
+    """The row of an accepted span with these attributes. Raises NestedTooDeeply."""
     start, kind, status = span.start_time_unix_nano, span.kind, span.status
     code = status.code
     return (
@@ -169,7 +169,7 @@ def spans_table(rows: Sequence[SpanRow]) -> ArrowTable:
 
 
 def _items_column(lists: Sequence[Sequence[tuple[Any, ...]]], kind: Any) -> Any:
-    """Events or links: tuples of their fields, of which the last has the attributes."""
+    """A column of events or links: tuples of their fields, the attributes last."""
     fields = list(kind.value_type)
     columns = [*zip(*chain.from_iterable(lists), strict=True)] or [()] * len(fields)
     arrays = [pa.array(column, field.type) for column, field in zip(columns[:-1], fields, strict=False)]
@@ -178,7 +178,7 @@ def _items_column(lists: Sequence[Sequence[tuple[Any, ...]]], kind: Any) -> Any:
 
 
 def _pairs_column(lists: Sequence[StoredPairs]) -> Any:
-    """Attributes as the store keeps them: a column for each type of values, of which one has the value."""
+    """A column of attributes as the store keeps them: one field per value type, of which one is set."""
     flat = [*chain.from_iterable(lists)]
     keys, kinds, contents = flat[::3], flat[1::3], flat[2::3]
     field_of = np.array([_VALUE_FIELDS.get(kind, _NO_FIELD) for kind in kinds], np.int8)
@@ -199,5 +199,5 @@ def _pairs_column(lists: Sequence[StoredPairs]) -> Any:
 
 
 def _offsets(lists: Iterable[Sequence[Any]], of_each: int = 1) -> Any:
-    """Return where each list begins, and where the last ends; an item takes so many places of its list."""
+    """Return the offset of each list, and the end of the last; an item takes `of_each` entries of its list."""
     return pa.array(np.cumsum([0, *map(len, lists)], dtype=np.int64) // of_each, pa.int32())

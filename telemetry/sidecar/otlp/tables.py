@@ -1,4 +1,4 @@
-"""Decodes OTLP export requests, and makes the tables of the store of several. Pure: bytes in, tables out."""
+"""Decodes OTLP export requests, and builds the store's tables for several of them. Pure: bytes in, tables out."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -92,7 +92,7 @@ class DecodedTables:
 
 
 def read_request(body: bytes, signal: Signal, cleaner: Cleaner | None = None) -> DecodedRequest:
-    """Decode the body of an export in protobuf, without what the cleaner takes out of it."""
+    """Decode the body of an export in protobuf, without what the cleaner removes."""
     try:
         return _read_traces(body, cleaner) if signal == "traces" else read_points(body, cleaner)
     except OtlpDecodeError as error:
@@ -100,7 +100,7 @@ def read_request(body: bytes, signal: Signal, cleaner: Cleaner | None = None) ->
 
 
 def tables_of(requests: Sequence[DecodedRequest]) -> DecodedTables:
-    """The tables of decoded requests."""
+    """Build the tables of decoded requests."""
     tables = DecodedTables(requests, turns=[turn for request in requests for turn in request.turns])
     if spans := [row for request in requests for row in request.spans]:
         tables.spans = spans_table(spans)
@@ -136,7 +136,7 @@ def _read_traces(body: bytes, cleaner: Cleaner | None) -> DecodedRequest:
 
 
 class _Taken(NamedTuple):
-    """The row of a span; without a row, why it is not."""
+    """The row of a span, or why it has none."""
 
     name: str
     parts: int
@@ -164,12 +164,12 @@ def _taken(span: Span, origin: Origin, scope: Scope) -> _Taken:
 
 
 class _RefusedTurn(Exception):  # noqa: N818 - reads as what happened
-    """A turn cannot be stored; the message says why."""
+    """Raised for a turn that cannot be stored; the message says why."""
 
 
 def _turn_of(span: Span) -> tuple[Turn, Sequence[KeyValue], Iterable[str]]:
-    """The turn of a span, those attributes that the row of the turn does not hold exactly, and the names of unknown
-    fields. Raises TurnDecodeError and _RefusedTurn."""
+    """The turn of a span, the attributes that the turn's row does not hold exactly, and the names of unknown fields.
+    Raises TurnDecodeError and _RefusedTurn."""
     values, left = _as_sent(span.attributes)
     if values is not None:
         try:
@@ -189,8 +189,8 @@ def _turn_of(span: Span) -> tuple[Turn, Sequence[KeyValue], Iterable[str]]:
 
 
 def _as_sent(pairs: Sequence[KeyValue]) -> tuple[dict[str, Any] | None, list[KeyValue]]:
-    """The fields of a turn whose attributes are as our own exporter writes them, and the other attributes; no fields
-    where one is written otherwise, or twice: then the span keeps all of them."""
+    """The fields of a turn whose attributes are as our own exporter writes them, and the other attributes; no fields if
+    one is written differently or twice: then the span keeps all of them."""
     values: dict[str, Any] = {}
     integers: list[int] = [0]
     left: list[KeyValue] = []

@@ -1,8 +1,8 @@
-"""The one evaluator of rollouts, in a sidecar and in `rollout run`: it looks, and keeps each verdict as a row of the
-store before it answers by it.
+"""The one evaluator of rollouts, in a sidecar and in `rollout run`: it stores each verdict as a row before it answers
+with it.
 
-Whatever goes wrong is a state that holds, with a sentence: a plan that cannot be read, rows that another process
-writes, a store that cannot be read, a disk that takes no verdict.
+Every error is a state that holds, with a sentence: an unreadable plan, rows that another process writes, an unreadable
+store, a disk that cannot store a verdict.
 """
 
 import logging
@@ -38,7 +38,7 @@ FRESH_GRACE_S: Final = 30.0
 
 
 class StageAnswered(msgspec.Struct, frozen=True):
-    """The status of the HTTP answer, a sentence, and the stage at which the rollout is."""
+    """The status of the HTTP answer, a sentence, and the current stage of the rollout."""
 
     status: int
     sentence: str
@@ -46,7 +46,8 @@ class StageAnswered(msgspec.Struct, frozen=True):
 
 
 class EvaluatedVerdict(RolloutVerdict, frozen=True, kw_only=True):
-    """A verdict as it is answered: of which rollout, when, and as which row it is kept; None: it is not, and holds."""
+    """A verdict as it is answered: its rollout, its time, and the number of its stored row; with None it is not stored,
+    and holds."""
 
     rollout: str
     at_unix_ns: int
@@ -54,10 +55,10 @@ class EvaluatedVerdict(RolloutVerdict, frozen=True, kw_only=True):
 
 
 class RolloutState(msgspec.Struct, frozen=True):
-    """The result of a look at a rollout, which is answered until the next one.
+    """The result of the last look at a rollout, which is answered until the next one.
 
-    `stage` is where the rollout is now. `kept_unix_ns` is when a verdict was last kept. `promoted` are the stages
-    before this one whose promotion still holds.
+    `stage` is the current stage. `kept_unix_ns` is when a verdict was last stored. `promoted` are the earlier stages
+    whose promotion is still valid.
     """
 
     verdict: EvaluatedVerdict
@@ -79,13 +80,13 @@ class RolloutState(msgspec.Struct, frozen=True):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the store has this verdict; others only hold."""
+        """Whether the store has this verdict; a verdict that is not stored only holds."""
         return self.verdict.sequence is not None
 
 
 @dataclass(slots=True)
 class _Evaluated:
-    """One rollout between two looks. `plan` is the newest one that could be read."""
+    """One rollout between two looks. `plan` is the newest readable one."""
 
     setting: RolloutSetting
     plan: RolloutPlan
@@ -96,9 +97,9 @@ class _Evaluated:
 
 @dataclass(slots=True)
 class RolloutEvaluator:
-    """Evaluates rollouts of a store that this process alone evaluates. Raises ConfigError where a plan cannot be read
-    at the beginning. `every_s` is how often somebody calls `look`; `name` is who judges,
-    `asker` who lets stages begin."""
+    """Evaluates the rollouts of a store; no other process may evaluate them. Raises ConfigError if a plan cannot be
+    read at the start. `every_s` is the interval between calls of `look`; `name` identifies the evaluator in the log,
+    `asker` the process that starts stages."""
 
     store: Path
     settings: Sequence[RolloutSetting]
@@ -122,7 +123,7 @@ class RolloutEvaluator:
                 rollout.log.close()
 
     def look(self, name: str) -> RolloutState:
-        """Evaluate a rollout; its verdict is in the log when this returns, or it is a hold."""
+        """Evaluate a rollout; when this returns, its verdict is in the log, or it is a hold."""
         rollout = self._rollouts[name]
         now = self.wall_clock_ns()
         try:
@@ -137,13 +138,13 @@ class RolloutEvaluator:
         return state
 
     def open(self, name: str) -> None:
-        """Be the one who decides on a rollout. Raises StoreError where another process is, or nothing can be kept."""
+        """Become the evaluator of a rollout. Raises StoreError if another process is, or nothing can be stored."""
         self._log_of(self._rollouts[name], self.wall_clock_ns())
 
     def begin(self, name: str, stage: str | None, *, is_settled: bool = False) -> StageAnswered:
-        """Return whether a stage of a rollout may begin, with None the next one; if it may, it has, and the log has it
-        when this returns. `is_settled`: the stage has begun, and its share is in effect only now; turns from now on are
-        judged."""
+        """Begin a stage of a rollout if it may begin, with None the next one; return whether it has begun, which is
+        then in the log. With `is_settled`, the stage has begun before, and its share is in effect only now: it is
+        judged by the turns from now on."""
         rollout = self._rollouts[name]
         try:
             if rollout.log is not None:
@@ -194,7 +195,7 @@ class RolloutEvaluator:
         return self._after_promotion(rollout.plan, state, log, stage)
 
     def _settled(self, rollout: _Evaluated, stage: str | None) -> tuple[int, str]:
-        """Judge a stage by the turns from now on, once: nobody may look until the turns suit."""
+        """Judge a stage by the turns from now on, but only once: the start must not be moved until the turns fit."""
         state, log = rollout.state, rollout.log
         if state is None or log is None:
             return UNAVAILABLE, "the rollout has not been evaluated yet; ask again"
@@ -237,7 +238,7 @@ class RolloutEvaluator:
         return rollout.log
 
     def _plan(self, rollout: _Evaluated) -> RolloutPlan:
-        """The plan as its file states it now. Raises ConfigError where it states none, or that of another rollout."""
+        """The plan in its file at the moment. Raises ConfigError if the file has none, or that of another rollout."""
         file = rollout.setting.plan_file
         plan, text = read_plan(Path(file), self.objectives)
         if plan.name != rollout.setting.name:
@@ -274,7 +275,7 @@ def _state_of(plan: RolloutPlan, verdict: GateVerdict, history: RolloutHistory, 
 
 
 def _held(rollout: _Evaluated, why: str, now: int) -> RolloutState:
-    """A hold that is not kept: it promotes nothing and rolls nothing back."""
+    """A hold that is not stored: it promotes nothing and rolls nothing back."""
     plan, before = rollout.plan, rollout.state
     history = rollout.log.history if rollout.log is not None else None
     stage = next(

@@ -1,7 +1,7 @@
 """The log of one rollout: a decision is a row of the store before anything acts on it.
 
-Rows go into the store that this process owns, or to the sidecar that owns it; where no process does, the store is
-opened for each row.
+Rows go into the store if this process owns it, or to the sidecar that owns it; if no process does, the store is opened
+for each row.
 """
 
 import fcntl
@@ -27,10 +27,10 @@ FOLDER: Final = "rollouts"
 
 
 class RolloutLog:
-    """The rows of one rollout, for one writer; for one thread. `decided_by` is who that is.
+    """The rows of one rollout, for one writer in one thread. `decided_by` names the writer.
 
-    Raises StoreError when another process writes them, and when the store refuses: then nothing was kept. The first one
-    that opens it keeps the plan.
+    Raises StoreError if another process writes them, and if the store refuses: then nothing was stored. The first
+    writer stores the plan.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class RolloutLog:
         return self.kept.history
 
     def refresh(self) -> None:
-        """Read again what is kept, where that is not known since a row could not be kept: it may have been, and the
-        answer lost. Raises StoreError."""
+        """Read the history again if it is uncertain: after an error, a row may have been stored and the answer lost.
+        Raises StoreError."""
         kept = StoreReader(self._store).rollout_history(self._name) if self._is_unsure else None
         if kept is not None:
             self.kept, self._is_unsure = kept, False
 
     def append(self, plan: RolloutPlan, verdict: GateVerdict) -> RolloutEntry:
-        """Keep a verdict; it counts once this returns. Of slices that are not worse, those are kept of the looks at
-        which the decision changed. Raises StoreError."""
+        """Store a verdict; it is valid once this returns. Slices that are not worse are stored only at looks that
+        changed the decision. Raises StoreError."""
         content = rollout_verdict(plan, verdict)
         if self.kept.decision == verdict.verdict:
             content = msgspec.structs.replace(
@@ -92,7 +92,7 @@ class RolloutLog:
         return entry
 
     def move(self, stage: str, at_unix_ns: int, decided_by: str | None = None) -> RolloutEntry:
-        """Keep that a stage begins, of which the turns from now on are judged. Raises StoreError."""
+        """Store that a stage begins, which is judged by the turns from now on. Raises StoreError."""
         kept, history = self.kept, self.history
         entry = self._keep(at_unix_ns, history.fingerprint, stage, at_unix_ns, decided_by=decided_by)
         begins_here = kept.begins_here + 1 if stage == history.stage else 1
@@ -118,7 +118,7 @@ class RolloutLog:
 
 
 def keep_row(store: Path, row: RolloutRow) -> None:
-    """Commit a row to a store, by the process that owns it. Raises StoreError."""
+    """Commit a row to a store through the process that owns it. Raises StoreError."""
     until_s = time.monotonic() + OWNED_WITHIN_S
     while True:
         here, sidecar = owned_here(store), owner_of(store)

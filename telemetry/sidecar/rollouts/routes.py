@@ -1,8 +1,8 @@
-"""Answers of a sidecar about its rollouts: verdicts for Argo Rollouts, yes or no for Flagger's webhooks, and whether
-a stage may begin.
+"""Answers of a sidecar about its rollouts: verdicts for Argo Rollouts, yes or no for Flagger's webhooks, and whether a
+stage may begin.
 
-A verdict is answered only while the last evaluation is recent; everything else is refused with a status that neither
-promotes nor rolls back.
+A verdict is answered only while the last evaluation is recent; otherwise the answer is a status that neither promotes
+nor rolls back.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _Answer = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 
 
 def routes(states: RolloutStates, access: Access) -> list[Route]:
-    """Create the routes. Each asks for what the receivers ask for; Flagger, whose webhooks carry no header of their
-    own, may put the token into their metadata."""
+    """Create the routes, which require the same credentials as the receivers; Flagger, whose webhooks have no such
+    header, may put the token into their metadata."""
 
     async def listed(_request: Request, _body: dict[str, Any]) -> Response:
         return _json(200, {"rollouts": [_row(states, name) for name in states.names]})
@@ -105,8 +105,8 @@ def _unknown(states: RolloutStates, name: str) -> Response:
 
 
 def _of_stage(state: RolloutState, stage: str) -> Response:
-    """The verdict on a stage at which the rollout is not: what was promoted stays so while the rollout goes on, and
-    what has not begun holds."""
+    """Answer for a stage that is not the current one: a promoted stage remains promoted during the rollout, and a stage
+    that has not begun holds."""
     rollout = state.verdict.rollout
     if stage not in state.stages:
         known = ", ".join(state.stages)
@@ -162,7 +162,7 @@ def _posted(answer: _Answer, access: Access) -> Callable[[Request], Awaitable[Re
 
 
 def _may_be_in_body(request: Request, denial: Denial) -> bool:
-    """Return whether nothing but the token is missing."""
+    """Return whether only the token is missing."""
     return denial.status == 401 and "authorization" not in request.headers
 
 
@@ -172,7 +172,7 @@ def _metadata(body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _body(request: Request) -> dict[str, Any] | Response:
-    """The object of a body, {} for an empty one, or the answer to another body. Raises TimeoutError,
+    """The object in a body, {} for an empty body, or the answer to an invalid one. Raises TimeoutError,
     ClientDisconnect."""
     content = bytearray()
     async with asyncio.timeout(BODY_WITHIN_S):

@@ -1,4 +1,6 @@
-"""The rollouts that a sidecar evaluates: what `--rollout` and the `[[rollout]]` tables of its file say, checked."""
+"""The rollouts that a sidecar evaluates: the checked content of `--rollout` and of the `[[rollout]]` tables of its
+file.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +37,7 @@ class RolloutSetting(msgspec.Struct, frozen=True):
 def rollouts_from(
     tables: Sequence[Mapping[str, Any]], files: Sequence[str], where: str, slo: Path | None
 ) -> tuple[RolloutSetting, ...]:
-    """The rollouts of the files where some are named, and else of the `[[rollout]]` tables of `where`.
+    """The rollouts of the plan files if any are named, else of the `[[rollout]]` tables of `where`.
 
     Raises ConfigError with every fault of the tables, of all plans and between them.
     """
@@ -68,7 +70,7 @@ def rollouts_from(
 
 
 def read_plan(file: Path, objectives: Iterable[Objective]) -> tuple[RolloutPlan, str]:
-    """The plan of a file, with what the objectives promise that it names, and its text. Raises ConfigError."""
+    """The plan of a file, with the targets of the objectives that it names, and its text. Raises ConfigError."""
     try:
         if not file.exists():
             raise ConfigError(str(file), ["does not exist; name the plan"])

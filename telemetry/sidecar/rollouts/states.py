@@ -1,5 +1,5 @@
-"""The states of a sidecar's rollouts: each is looked at when it is due, and answered by until the next look, over HTTP
-and in the gauges of `/metrics`.
+"""The states of a sidecar's rollouts: each rollout is evaluated when due, and its state is answered until the next
+look, over HTTP and in the gauges of `/metrics`.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class RolloutStates:
-    """The states of all rollouts, and the task that makes them in a thread of its own; used in one event loop."""
+    """The states of all rollouts, and the task that evaluates them in a separate thread; used in one event loop."""
 
     def __init__(
         self, evaluator: RolloutEvaluator | None, *, monotonic_s: Callable[[], float] = time.monotonic
@@ -53,12 +53,12 @@ class RolloutStates:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to evaluate."""
+        """Start evaluating."""
         if self.names:
             self._task = asyncio.create_task(self._look_when_due())
 
     async def stop(self) -> None:
-        """End after the evaluation that has begun. What was kept is durable."""
+        """End after the evaluation in progress. Stored verdicts are durable."""
         if self._task is not None:
             self._task.cancel()
         if self._evaluator is not None:
@@ -70,7 +70,7 @@ class RolloutStates:
         return self._states[name][0] if name in self._states else None
 
     def state(self, name: str) -> RolloutState | str:
-        """The state of a rollout, or a sentence why there is none that counts."""
+        """The state of a rollout, or a sentence why there is no valid one."""
         if name not in self._states:
             return f"the rollout {name} has not been evaluated since the sidecar started; ask again"
         state, at_s = self._states[name]
@@ -80,7 +80,7 @@ class RolloutStates:
         return state
 
     def keep(self, state: RolloutState) -> None:
-        """Keep the result of a look at a rollout, and note when the next one is due."""
+        """Keep the result of a look at a rollout, and schedule the next one."""
         name, now_s = state.verdict.rollout, self._monotonic_s()
         self._states[name] = state, now_s
         self._due_s[name] = now_s + (self.every_s if state.is_kept else min(self.every_s, AGAIN_S))
@@ -88,7 +88,7 @@ class RolloutStates:
             _log.warning("%s", state.sentence)
 
     def next_look(self) -> tuple[str, float]:
-        """The rollout whose look is due first, and how long nothing is due: 0 or less where it is."""
+        """The rollout whose look is due first, and the time until then, 0 or less if it is due."""
         name = min(self._due_s, key=self._due_s.__getitem__)
         return name, self._due_s[name] - self._monotonic_s()
 
