@@ -25,8 +25,8 @@ PAGES: Final = {
 
 shown = st.navigation(list(PAGES.values()), position="top")
 # A page does not know its title where no browser asked for it, as in a process that imports this script.
-of_page = next(title for title, page in PAGES.items() if page is shown)
-title = turn.TITLE if IS_TURN else of_page
+page_title = next(title for title, page in PAGES.items() if page is shown)
+title = turn.TITLE if IS_TURN else page_title
 st.set_page_config(page_title=f"{title} · voiceprobe", layout="wide", initial_sidebar_state="collapsed")
 st.html(stylesheet())
 shown.run()

@@ -153,8 +153,8 @@ def _series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[fl
     """One row per bucket and name; `order` is the position of the name in the stack of bars."""
     return [
         {"time": in_milliseconds(start), "name": name, "value": value, "order": order}
-        for order, (name, of_name) in enumerate(values.items())
-        for start, value in zip(starts_unix_ns, of_name, strict=True)
+        for order, (name, name_values) in enumerate(values.items())
+        for start, value in zip(starts_unix_ns, name_values, strict=True)
     ]
 
 

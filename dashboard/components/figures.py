@@ -78,15 +78,15 @@ def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Sourc
     if stats.n == 0:
         value = descriptions.why_no_figures(stats, source) or value
     left = None if headline is None else headline.verdict.budget_left
-    of_budget = "error budget not known"
+    left_text = "error budget not known"
     if left is not None:
-        of_left = f"{formatting.percent(left)} of the error budget left"
-        of_budget = f"error budget overspent {formatting.factor(1 - left)}" if left < 0 else of_left
+        share_text = f"{formatting.percent(left)} of the error budget left"
+        left_text = f"error budget overspent {formatting.factor(1 - left)}" if left < 0 else share_text
     subs = (
         f"of the answered: {descriptions.values(stats)} turns" if stats.unanswered else "",
         stats.within("p95") or "",
         "no objective for it" if headline is None else headline.promise,
-        "" if headline is None else of_budget,
+        "" if headline is None else left_text,
     )
     return tile(
         f"{DEFINITIONS[HEADLINE].label} p95",

@@ -125,12 +125,12 @@ def run_selector(
     choice: Choice,
     any_run: str,
     elsewhere: Sequence[RunEntry] = (),
-    of_link: RunRecord | None = None,
+    linked: RunRecord | None = None,
 ) -> Selector:
     """The selector of some runs of the store and of those of other stores that are shown. `any_run` names the empty
-    choice; `of_link` is the run of the link where it may not be among them."""
+    choice; `linked` is the run of the link, which may not be among them."""
     labels = {} if choice.run is None else {choice.run: f"{choice.run} (not in this store)"}
-    labels |= {run.run_id: run_label(run) for run in (*runs, *([] if of_link is None else [of_link]))}
+    labels |= {run.run_id: run_label(run) for run in (*runs, *([] if linked is None else [linked]))}
     others = {
         f"{entry.store}{_IN}{entry.run_id}": f"{entry.title} · {formatting.turns(entry.turns)} · {entry.store}"
         for entry in elsewhere

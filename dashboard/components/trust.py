@@ -127,10 +127,10 @@ def turns_trust(measured: MeasuredTurns) -> Trust:
     if evidence.loss is not None and telemetry[0] == "unknown" and evidence.runs > 1:
         lost = "no gap seen (not every run has said how many turns it sent)"
     runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
-    of_telemetry = fact("telemetry", lost, telemetry[0])
+    telemetry_fact = fact("telemetry", lost, telemetry[0])
     if measured.source == "service":
         return Trust(
-            [("unknown", "reported, not heard"), telemetry], [runs, fact("turns", REPORTED, "unknown"), of_telemetry]
+            [("unknown", "reported, not heard"), telemetry], [runs, fact("turns", REPORTED, "unknown"), telemetry_fact]
         )
     validity = _validity(counted.invalid, counted.total)
     if counted.total and limited.runs and limited.turns == counted.valid:
@@ -141,9 +141,9 @@ def turns_trust(measured: MeasuredTurns) -> Trust:
     invalid = f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no figure counts"
     lines = [runs, fact("turns", invalid, "unknown") if counted.invalid else fact("turns", "none invalid", "met")]
     if limited.runs:
-        of_turns = f"{number(limited.turns)} of {count(counted.valid, 'valid turn')}"
-        of_runs = f"{of_turns} are of {count(limited.runs, 'generator-limited run')}"
-        lines.append(fact("generator", of_runs, validity[0]))
+        limited_turns = f"{number(limited.turns)} of {count(counted.valid, 'valid turn')}"
+        limit_text = f"{limited_turns} are of {count(limited.runs, 'generator-limited run')}"
+        lines.append(fact("generator", limit_text, validity[0]))
     calibration: Part = ("met", f"calibrated ± {evidence.calibrated_to_ms} ms")
     calibrated, widest = (
         f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated",
@@ -157,14 +157,14 @@ def turns_trust(measured: MeasuredTurns) -> Trust:
         calibration = "unknown", calibrated
     elif evidence.runs == 1:
         text = f"calibrated to ± {widest} ms"
-    return Trust([validity, telemetry, calibration], [*lines, of_telemetry, fact("calibration", text)])
+    return Trust([validity, telemetry, calibration], [*lines, telemetry_fact, fact("calibration", text)])
 
 
 # Of a list of runs, those that go on are left out: their figures change at every look, and claim nothing yet.
-def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> Html:
+def runs_overview(listed: Sequence[RunEntry], total: int, zone: tzinfo) -> Html:
     """One line: how many runs are listed, when the newest began, and how many turns they have."""
     ended = _ended(listed)
-    many = count(of_all, "run") if len(listed) == of_all else f"{number(len(listed))} of {count(of_all, 'run')}"
+    many = count(total, "run") if len(listed) == total else f"{number(len(listed))} of {count(total, 'run')}"
     going_on = len(listed) - len(ended)
     newest = max(listed, key=lambda entry: entry.listed_unix_ns)
     parts = (
@@ -190,8 +190,8 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
     validity = _validity(sum(entry.invalid for entry in invalid), total)
     weak = [_some_of(len(limited), len(ended), "generator-limited")] if limited else []
     # The number of all runs has been said where both are.
-    of_damaged = f"{number(len(damaged))} damaged" if limited else _some_of(len(damaged), len(ended), "damaged")
-    weak += [of_damaged] if damaged else []
+    damaged_text = f"{number(len(damaged))} damaged" if limited else _some_of(len(damaged), len(ended), "damaged")
+    weak += [damaged_text] if damaged else []
     if weak:
         validity = "missed", ", ".join(weak)
     elif not ended:
@@ -208,8 +208,8 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
     if damaged:
         lines.append(fact("damaged", _named(damaged), "missed"))
     if reported:
-        of_service = f"{_named(reported)}: reported by the service, heard by no caller of ours"
-        lines.append(fact("source", of_service, "unknown"))
+        source_text = f"{_named(reported)}: reported by the service, heard by no caller of ours"
+        lines.append(fact("source", source_text, "unknown"))
     # A run without a turn, whose target was never reached, has nothing that can be lost or measured badly; what a
     # service reports is not measured by the instrument.
     figures = [entry for entry in ended if entry.turns or entry.missing_turns]
@@ -218,23 +218,23 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
     return Trust([validity, *(part for part, _ in rest)], [*lines, *(line for _, line in rest)])
 
 
-def _some_of(some: int, of_all: int, what: str) -> str:
+def _some_of(some: int, total: int, what: str) -> str:
     """`2 of 8 runs damaged`; for a list of one run only its state."""
-    return what if of_all == 1 else f"{number(some)} of {count(of_all, 'run')} {what}"
+    return what if total == 1 else f"{number(some)} of {count(total, 'run')} {what}"
 
 
 def _telemetry_of_runs(figures: Sequence[RunEntry]) -> tuple[Part, Html]:
     complete = [entry for entry in figures if entry.missing_turns == 0]
     lossy = [entry for entry in figures if entry.missing_turns]
     unknown = [entry for entry in figures if entry.missing_turns is None]
-    of_all, lost = count(len(figures), "run"), count(sum(entry.missing_turns or 0 for entry in lossy), "turn")
+    total, lost = count(len(figures), "run"), count(sum(entry.missing_turns or 0 for entry in lossy), "turn")
     part: Part = "met", "telemetry complete"
     if lossy:
         rest = f", not known for {number(len(unknown))}" if unknown else ""
-        alone = f"{lost} lost" if len(figures) == 1 else f"telemetry lost in {number(len(lossy))} of {of_all}{rest}"
+        alone = f"{lost} lost" if len(figures) == 1 else f"telemetry lost in {number(len(lossy))} of {total}{rest}"
         part = "missed", alone
     elif unknown:
-        some = "" if len(unknown) == len(figures) else f" for {number(len(unknown))} of {of_all}"
+        some = "" if len(unknown) == len(figures) else f" for {number(len(unknown))} of {total}"
         part = "unknown", f"telemetry loss not known{some}"
     sentences = (
         f"{lost} lost on the way in {_named(lossy)}" if lossy else "",

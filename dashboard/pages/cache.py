@@ -73,9 +73,9 @@ def tiles(cache: CacheAnswer) -> Html:
 def _false(hits: FalseAnswers, misses: FalseAnswers) -> Html:
     if hits.share is None:
         return tile("False hits", NOT_OBSERVABLE, "needs hits with the script's intent and the endpoint's", known=False)
-    of_misses = f"; misses {formatting.percent(misses.share)}" if misses.share is not None else ""
+    misses_text = f"; misses {formatting.percent(misses.share)}" if misses.share is not None else ""
     sub = f"another intent in {formatting.number(hits.other_intent)} of {formatting.number(hits.judged)} hits"
-    return tile("False hits", formatting.percent(hits.share), sub + of_misses)
+    return tile("False hits", formatting.percent(hits.share), sub + misses_text)
 
 
 def splits(cache: CacheAnswer) -> Html:

@@ -104,14 +104,14 @@ def _latencies(comparison: CohortComparison) -> None:
         else:
             charts.draw(charts.curves(comparison))
     with right:
-        of_headline = [
+        headline_rows = [
             figure.row if figure.decides else replace(figure.row, status="shown")
             for figure in comparison.figures
             if figure.statistic is not None
         ]
         st.html(section(f"Voice to voice: {_SHOWN_INTERVALS}"))
         says = "Differences of voice to voice with 95 % intervals against the margin"
-        _differences(comparison, of_headline, says, "figure")
+        _differences(comparison, headline_rows, says, "figure")
     latencies = [figure for figure in comparison.figures if figure.group == "latency"]
     st.html(figures_table(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
     # As of the primary: the first row may be of another quantile.

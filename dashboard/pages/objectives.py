@@ -39,7 +39,7 @@ def ask(source: Source, link: Mapping[str, str]) -> ObjectivesPage:
 def _selectors(view: ObjectivesPage, context: PageContext) -> tuple[SelectorRow, list[str]]:
     choice, faults = Choice.of(context.link)
     elsewhere = () if context.source is None else context.source.elsewhere
-    run = run_selector(view.runs, choice, EVERY_RUN, elsewhere, of_link=view.run)
+    run = run_selector(view.runs, choice, EVERY_RUN, elsewhere, linked=view.run)
     in_sight = ((run, 3.0), (value_selector(view, choice, "cohort"), 1.6))
     return SelectorRow(in_sight, [value_selector(view, choice, name) for name in _NARROWING[1:]]), faults
 

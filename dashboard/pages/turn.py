@@ -50,22 +50,22 @@ def _draw(view: TurnView | None, context: PageContext) -> None:
         why = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
         st.html(empty("That turn is not in this store", why))
         return
-    of_call = context.link.get(VIEW) == CALL
+    shows_call = context.link.get(VIEW) == CALL
     has_audio = view.excerpt is not None and view.excerpt.audio is not None
     # A link to another turn of the call keeps the list, and the whole call.
-    kept = {**listed, **({VIEW: CALL} if of_call else {})}
-    whole_call = of_call and has_audio and client is not None
+    kept = {**listed, **({VIEW: CALL} if shows_call else {})}
+    whole_call = shows_call and has_audio and client is not None
     st.html(one_turn.neighbors(view.call, trace_id, index, choice, **kept))
     st.html(one_turn.headline(client, view.service, picture, whole_call=whole_call))
-    _picture(view, picture, whole_call=of_call)
+    _picture(view, picture, whole_call=shows_call)
     st.html(one_turn.notices(view.excerpt, view.kept_in))
     if shown := one_turn.words(client, view.excerpt):
         st.html(shown)
     if strip := one_turn.call_strip(view.call, trace_id, index, choice, **kept):
         st.html(strip)
     if has_audio:
-        other = {} if of_call else {VIEW: CALL}
-        label = "listen to this turn alone" if of_call else "listen to the whole call"
+        other = {} if shows_call else {VIEW: CALL}
+        label = "listen to this turn alone" if shows_call else "listen to the whole call"
         address = choice.link("turns", trace=trace_id, turn=str(index), **listed, **other)
         st.html(f'<div class="vp">{link_to(address, label)}</div>')
     with st.container(key="halves"):

@@ -153,8 +153,8 @@ def _shared(excerpt: CallExcerpt | None, zero_perf_ns: int, key: str, periods: S
 
 def _lines(picture: Waterfall) -> list[Row]:
     """A line for each stage with the caller's bar above the service's, and one for the moments."""
-    of_stages = zip(STAGE_NAMES, colors().stages, strict=True)
-    painted = {"speech": colors().speech, "playing": colors().playing, **dict(of_stages)}
+    stage_colors = zip(STAGE_NAMES, colors().stages, strict=True)
+    painted = {"speech": colors().speech, "playing": colors().playing, **dict(stage_colors)}
     lines: list[Row] = []
     for name, label in BAR_LABELS.items():
         bars: list[Row] = []

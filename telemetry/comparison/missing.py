@@ -20,10 +20,10 @@ def owes_value(metric: str) -> bool:
     return METRICS[metric].is_undefined is METRICS[HEADLINE].is_undefined and metric not in NOT_OF_AN_ANSWER
 
 
-def more_missing(lacking: Mask, of_other: Mask, turns: tuple[int, int], groups: NDArray[Any]) -> NDArray[np.int64]:
+def more_missing(lacking: Mask, other_lacking: Mask, turns: tuple[int, int], groups: NDArray[Any]) -> NDArray[np.int64]:
     """The places of the turns without a value that one side has more of than the other, by the share of its turns,
     spread over the groups (calls or utterances) of those that it lacks."""
-    shares = [float(mask.sum()) / max(1, total) for mask, total in zip((lacking, of_other), turns, strict=True)]
+    shares = [float(mask.sum()) / max(1, total) for mask, total in zip((lacking, other_lacking), turns, strict=True)]
     missing = round(max(0.0, shares[0] - shares[1]) * turns[0])
     places = np.flatnonzero(lacking)
     places = places[np.argsort(groups[places], kind="stable")]

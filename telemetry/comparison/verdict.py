@@ -189,13 +189,13 @@ def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -
     """The turns with those without a value that they have more of than the others as longer than any wait, and how
     many these are."""
     metric = HEADLINE if figure.check is None else figure.check.metric
-    values, of_other = of.number(metric), other.number(metric)
-    if values is None or of_other is None or not owes_value(metric):
+    values, other_values = of.number(metric), other.number(metric)
+    if values is None or other_values is None or not owes_value(metric):
         return of, 0
     counted = [turns.valid for turns in (of, other)]
     lacking, lacking_of_other = (
         counts & np.isnan(known) & ~are_unanswered(turns)
-        for counts, known, turns in zip(counted, (values, of_other), (of, other), strict=True)
+        for counts, known, turns in zip(counted, (values, other_values), (of, other), strict=True)
     )
     chosen = more_missing(lacking, lacking_of_other, (int(counted[0].sum()), int(counted[1].sum())), of.code(CALL))
     outcomes = of.code(OUTCOME)

@@ -135,12 +135,12 @@ def _explained(name: str, is_selected: Bools, calls: Codes, dimension: Dimension
     statistic, freedom = _pearson(size, selected), size.size - 1
     tails = _tails(size / effect, selected / effect, picked / is_selected.size)
     most = int(np.argmin(tails))
-    of_one = float(tails[most]) * size.size
+    corrected_p = float(tails[most]) * size.size
     return ExplainedDimension(
         name,
         values,
         strength=math.sqrt(min(1.0, max(0.0, statistic - effect * freedom) / is_selected.size)),
-        p_value=min(1.0, 2 * min(_chance(statistic / effect, size, picked), of_one)),
+        p_value=min(1.0, 2 * min(_chance(statistic / effect, size, picked), corrected_p)),
         value=_value(labels[most], int(selected[most]), int(size[most]), picked, is_selected.size),
     )
 
@@ -181,12 +181,12 @@ def _design_effect(is_selected: Bools, calls: Codes, codes: Codes, size: Floats)
     least."""
     share = float(is_selected.mean())
     rest = is_selected - share
-    _, of_call = np.unique(calls, return_inverse=True)
-    known = int(of_call.max()) + 1
+    _, call_codes = np.unique(calls, return_inverse=True)
+    known = int(call_codes.max()) + 1
     # A selected turn says something of every value: of its own that there is one, of the others that there is none.
     shares = size / size.sum()
-    table = scipy.sparse.csr_array((rest, (of_call.reshape(-1), codes)), shape=(known, size.size))
-    by_call = np.bincount(of_call.reshape(-1), weights=rest)
+    table = scipy.sparse.csr_array((rest, (call_codes.reshape(-1), codes)), shape=(known, size.size))
+    by_call = np.bincount(call_codes.reshape(-1), weights=rest)
     squares = np.asarray(table.multiply(table).sum(axis=0)).reshape(-1)
     crossed = np.asarray(table.T @ by_call).reshape(-1)
     between = squares - 2 * shares * crossed + shares**2 * float((by_call**2).sum())

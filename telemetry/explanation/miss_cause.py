@@ -211,8 +211,8 @@ def _best_split(is_bad: Bools, target: float, *, is_worse: bool) -> _Split | Non
 
 def _likelihood(bad: Codes | int, size: Codes | int) -> Floats:
     """The largest logarithm of the likelihood of so many bad turns of `size`."""
-    of_bad = scipy.special.xlogy(bad, np.divide(bad, size))
-    return of_bad + scipy.special.xlogy(np.subtract(size, bad), 1 - np.divide(bad, size))
+    bad_part = scipy.special.xlogy(bad, np.divide(bad, size))
+    return bad_part + scipy.special.xlogy(np.subtract(size, bad), 1 - np.divide(bad, size))
 
 
 def _together(is_bad: Bools, calls: Codes, places: Sequence[int]) -> float:
@@ -224,8 +224,8 @@ def _together(is_bad: Bools, calls: Codes, places: Sequence[int]) -> float:
     if not alone:
         return 1.0
     stretches = np.arange(is_bad.size) // max(1, math.isqrt(is_bad.size))
-    of_calls = np.unique(calls, return_inverse=True)[1].reshape(-1)
-    return max(1.0, *(float((np.bincount(by, weights=rest) ** 2).sum()) / alone for by in (of_calls, stretches)))
+    call_codes = np.unique(calls, return_inverse=True)[1].reshape(-1)
+    return max(1.0, *(float((np.bincount(by, weights=rest) ** 2).sum()) / alone for by in (call_codes, stretches)))
 
 
 def _grown_stage(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | None) -> StageGrowth | None:

@@ -86,13 +86,13 @@ class Verdict(CountedByJudgment):
     def is_generator_limited(self) -> bool:
         """Whether it is undecided and only the generator's own open turns prevent a verdict: had they been measured,
         as many of them good as of the others, there would be a verdict, and turns enough for one."""
-        of_generator = self.open.get(Judgment.GENERATOR.value, 0)
-        if self.met is not None or not of_generator or not self.is_judged:
+        generator_open = self.open.get(Judgment.GENERATOR.value, 0)
+        if self.met is not None or not generator_open or not self.is_judged:
             return False
-        if self.decided + of_generator < self.minimum_turns:
+        if self.decided + generator_open < self.minimum_turns:
             return False
-        good = self.good + of_generator * (Fraction(self.good, self.decided) if self.decided else 1)
-        others, wanted = self.open_turns - of_generator, Fraction(str(self.target)) * self.eligible
+        good = self.good + generator_open * (Fraction(self.good, self.decided) if self.decided else 1)
+        others, wanted = self.open_turns - generator_open, Fraction(str(self.target)) * self.eligible
         return good >= wanted or good + others < wanted
 
     @property

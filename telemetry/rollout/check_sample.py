@@ -100,11 +100,11 @@ def paired_variance(influences: tuple[Floats, Floats], samples: tuple[CheckSampl
     for candidate, control in zip(*(sample.groupings for sample in samples), strict=True):
         is_utterance = bool(ways)
         size = max(int(candidate.max()), int(control.max())) + 1
-        sums, of_control = (
+        sums, control_sums = (
             _left_out(influence, codes, size) for influence, codes in zip(influences, (candidate, control), strict=True)
         )
         known = known_clusters(np.concatenate([candidate, control + (0 if is_utterance else size)]))
-        ways.append(_of_sums(sums - of_control if is_utterance else np.concatenate([sums, of_control]), known))
+        ways.append(_of_sums(sums - control_sums if is_utterance else np.concatenate([sums, control_sums]), known))
     return _both_ways(ways, total(np.concatenate(influences) ** 2))
 
 

@@ -412,9 +412,11 @@ def _with_quantiles(
     try:
         shown = quantile_difference(*samples, result.check.fraction)
     except TooFewError:
-        of_candidate = _finite(lowest_quantile(samples[0].values, result.check.fraction))
-        difference = None if of_candidate is None else of_candidate - threshold.value
-        return replace(result, shares=shares, candidate=of_candidate, control=threshold.value, difference=difference)
+        candidate_quantile = _finite(lowest_quantile(samples[0].values, result.check.fraction))
+        difference = None if candidate_quantile is None else candidate_quantile - threshold.value
+        return replace(
+            result, shares=shares, candidate=candidate_quantile, control=threshold.value, difference=difference
+        )
     return replace(
         result,
         shares=shares,

@@ -121,11 +121,11 @@ def sample_ratio(stage: Stage, counts: UnitCounts, unit: AssignmentUnit, limit: 
     )
 
 
-def _p_value(of_first: int, units: int, expected: float) -> float:
+def _p_value(first_units: int, units: int, expected: float) -> float:
     # Imported where it is used: it takes half a second.
     from scipy import stats
 
-    return float(stats.binomtest(of_first, units, expected).pvalue)
+    return float(stats.binomtest(first_units, units, expected).pvalue)
 
 
 def _largest_p_value(first: AssignedUnits, second: AssignedUnits, expected: float) -> float:
@@ -172,8 +172,8 @@ def split_notes(ratio: SampleRatio | None, candidate: str, control: str, *, are_
         calls = count(unnamed, "call that names no user", "calls that name no user")
         return [f"the split is not known: {ratio.split(candidate)}, and {calls} could make up for that"]
     whatever = f", whatever users {number(unnamed)} unnamed calls are of" if unnamed else ""
-    of_both = _detectable(ratio.detectable_loss, ratio.detectable_control_loss, candidate, control)
-    return [f"in the split of {count(ratio.units, ratio.unit)}{whatever}, {of_both}"]
+    detectable = _detectable(ratio.detectable_loss, ratio.detectable_control_loss, candidate, control)
+    return [f"in the split of {count(ratio.units, ratio.unit)}{whatever}, {detectable}"]
 
 
 def _detectable(loss: float | None, control_loss: float | None, candidate: str, control: str) -> str:

@@ -202,10 +202,10 @@ class _GuardrailTable(_TomlTable):
         """Convert to the part of the plan."""
         kind = cast("CheckKind", self.check)
         margin = _given((_margin_ns if kind == "quantile" else _margin_number)(self.margin))
-        of_metric = f" {self.metric}" if "metric" in _KEYS.get(kind, ()) else ""
+        metric_part = f" {self.metric}" if "metric" in _KEYS.get(kind, ()) else ""
         statistic = f" {self.statistic}" if kind == "quantile" else ""
-        of_objective = "" if self.objective is None else f" {self.objective}"
-        name = f"{kind if kind != 'quantile' else ''}{of_metric}{statistic}{of_objective}".strip()
+        objective_part = "" if self.objective is None else f" {self.objective}"
+        name = f"{kind if kind != 'quantile' else ''}{metric_part}{statistic}{objective_part}".strip()
         return Check(
             name,
             kind,

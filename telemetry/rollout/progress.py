@@ -275,13 +275,13 @@ def funnel_of(verdicts: Sequence[LoggedVerdict], name: str | None = None) -> Fun
     checks = [
         next((check for check in logged.verdict.checks if name in (None, check.name)), None) for logged in verdicts
     ]
-    of_shares = [None if check is None else check.shares for check in checks]
-    with_shares = [shares for shares in of_shares if shares is not None]
+    all_shares = [None if check is None else check.shares for check in checks]
+    with_shares = [shares for shares in all_shares if shares is not None]
     if not with_shares:
         known = next((check for check in reversed(checks) if check is not None), None)
         points = tuple(map(_point_of_difference, verdicts, checks))
         return Funnel(points) if known is None else Funnel(points, known.unit, known.margin)
-    return Funnel(tuple(map(_point_of_share, verdicts, of_shares)), "share", with_shares[-1].allowed)
+    return Funnel(tuple(map(_point_of_share, verdicts, all_shares)), "share", with_shares[-1].allowed)
 
 
 def _point_of_difference(at: LoggedVerdict, check: CheckVerdict | None) -> FunnelPoint:

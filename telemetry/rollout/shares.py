@@ -142,17 +142,17 @@ def compare_quantile(candidate: CheckSample, control: CheckSample, fraction: flo
     _expect_threshold(control, fraction)
     missing, allowed = _Excesses.of(candidate, control), round(1 - fraction, 12)
     # Counted as beyond, the values that the control lacks move its quantile up; counted as not beyond, down.
-    plain, of_rest = lowest_quantile(control.values, fraction), 1 - missing.control
-    high = lowest_quantile(control.values, fraction / of_rest)
-    low = lowest_quantile(control.values, (fraction - missing.control) / of_rest)
+    plain, known_share = lowest_quantile(control.values, fraction), 1 - missing.control
+    high = lowest_quantile(control.values, fraction / known_share)
+    low = lowest_quantile(control.values, (fraction - missing.control) / known_share)
     if math.isinf(plain):
         share = declared_percent(allowed)
         raise TooFewError(f"about {share} of the control's turns or more were not answered: it has no such quantile")
-    beyond, of_control = candidate.values > high, control.values > high
+    beyond, control_beyond = candidate.values > high, control.values > high
     above_control = _excess(
-        (beyond, of_control),
+        (beyond, control_beyond),
         (candidate, control),
-        _kept(beyond, missing.candidate) - _filled(of_control, missing.control),
+        _kept(beyond, missing.candidate) - _filled(control_beyond, missing.control),
         at=None,
         ratio=_density_ratio(candidate.values, control.values, high, high),
     )
@@ -251,16 +251,16 @@ def _compared(
     missing = _Excesses.of(*samples)
     worse = _kept(beyond[0], missing.candidate) - _filled(beyond[1], missing.control)
     better = _filled(beyond[0], missing.candidate) - _kept(beyond[1], missing.control)
-    of_control = float(beyond[1].mean())
-    at_margin = min(0.5, of_control + margin) if of_control < 0.5 else of_control
+    control_share = float(beyond[1].mean())
+    at_margin = min(0.5, control_share + margin) if control_share < 0.5 else control_share
     return ComparedShares(
         candidate=float(beyond[0].mean()),
-        control=of_control,
+        control=control_share,
         above_control=_excess(beyond, samples, worse, at=None, ratio=ratio),
         harm=worse - margin,
         above_margin=_excess(beyond, samples, better - margin, at=at_margin, ratio=ratio),
         without_difference=-margin,
-        by_missing=better - (float(beyond[0].mean()) - of_control),
+        by_missing=better - (float(beyond[0].mean()) - control_share),
     )
 
 
@@ -285,16 +285,19 @@ def _excess(
     """A difference of shares with its standard error. The candidate's variance is that of the share `at`; without one
     the larger one of what was seen of itself and of the control."""
     candidate, control = samples
-    of_candidate, of_control = float(beyond[0].mean()), _cautious(beyond[1])
+    candidate_share, control_share = float(beyond[0].mean()), _cautious(beyond[1])
     if are_paired(candidate, control):
         influences = [(mask - mask.mean()) / mask.size for mask in beyond]
         variance = paired_variance((influences[0], ratio * influences[1]), samples)
         error = math.sqrt(max(variance, abs(value) / min(candidate.size, control.size)))
         return Excess(value, error, error)
-    spread = max(_variance_of(of_candidate), _variance_of(of_control)) if at is None else _variance_of(at)
-    of_both = _design_effects(beyond[1], control.clusters)
-    effects = _design_effects(beyond[0], candidate.clusters, math.inf if at is None else of_both[0]), of_both
-    alone = spread / candidate.size, ratio**2 * _variance_of(of_control) / control.size
+    spread = max(_variance_of(candidate_share), _variance_of(control_share)) if at is None else _variance_of(at)
+    control_effects = _design_effects(beyond[1], control.clusters)
+    effects = (
+        _design_effects(beyond[0], candidate.clusters, math.inf if at is None else control_effects[0]),
+        control_effects,
+    )
+    alone = spread / candidate.size, ratio**2 * _variance_of(control_share) / control.size
     error, settled = (math.sqrt(alone[0] * one + alone[1] * other) for one, other in zip(*effects, strict=True))
     return Excess(value, error, settled)
 

@@ -278,14 +278,14 @@ def _from_folder(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     def placed(value: object) -> object:
         return str(folder / value) if isinstance(value, str) and value else value
 
-    def of_key(key: str, value: Any) -> Any:
+    def resolved(key: str, value: Any) -> Any:
         if not key.endswith("_file"):
             return value
         if isinstance(value, dict):
             return {name: placed(path) for name, path in cast("dict[str, object]", value).items()}
         return placed(value)
 
-    return {key: of_key(key, value) for key, value in table.items()}
+    return {key: resolved(key, value) for key, value in table.items()}
 
 
 def _token(configuration: Configuration) -> str | None:

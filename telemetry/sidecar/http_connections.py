@@ -213,9 +213,9 @@ class HttpConnection(H11Protocol):
             self._timer.cancel()
             self._timer = None
         self.known.waits(self, self._phase in (_Phase.IDLE, _Phase.HEADER))
-        of_phase = {_Phase.IDLE: limits.idle_s, _Phase.HEADER: limits.header_s, _Phase.LINGERING: limits.linger_s}
-        if self._phase in of_phase:
-            self._timer = self.loop.call_later(of_phase[self._phase], self._expire)
+        deadlines_s = {_Phase.IDLE: limits.idle_s, _Phase.HEADER: limits.header_s, _Phase.LINGERING: limits.linger_s}
+        if self._phase in deadlines_s:
+            self._timer = self.loop.call_later(deadlines_s[self._phase], self._expire)
 
     def _expire(self) -> None:
         """Close the connection; unsent data is dropped after a lingering phase."""

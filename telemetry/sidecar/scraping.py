@@ -101,9 +101,9 @@ def failed(name: str, unix_ns: int) -> bytes:
 
 def _request(name: str) -> tuple[ExportMetricsServiceRequest, ScopeMetrics]:
     request = ExportMetricsServiceRequest()
-    of_resource = request.resource_metrics.add()
-    of_resource.resource.attributes.append(KeyValue(key="service.name", value=AnyValue(string_value=name)))
-    scope = of_resource.scope_metrics.add()
+    resource_metrics = request.resource_metrics.add()
+    resource_metrics.resource.attributes.append(KeyValue(key="service.name", value=AnyValue(string_value=name)))
+    scope = resource_metrics.scope_metrics.add()
     scope.scope.name = SCRAPE_SCOPE
     return request, scope
 

@@ -168,8 +168,8 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
         refuse_own_address(options.destinations, listener.getsockname()[1])
-        of_store = stack.enter_context(contextlib.ExitStack())
-        store = await asyncio.to_thread(StoreServer, options, of_store)
+        store_stack = stack.enter_context(contextlib.ExitStack())
+        store = await asyncio.to_thread(StoreServer, options, store_stack)
         stack.push_async_callback(store.stop)
         store.start()
         limits = replace(options.limits, connections=connections_allowed(options.limits.connections))

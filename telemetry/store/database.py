@@ -120,8 +120,8 @@ class Database:
     def interrupt(self, thread: int | None = None) -> None:
         """Interrupt the statement that a thread runs in a snapshot, None: those of all threads."""
         with self._changed:
-            for cursor, of_thread in self._snapshots.items():
-                if thread in (None, of_thread):
+            for cursor, thread_id in self._snapshots.items():
+                if thread in (None, thread_id):
                     with contextlib.suppress(duckdb.Error):  # it has just ended
                         cursor.interrupt()
 

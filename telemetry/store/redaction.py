@@ -244,13 +244,13 @@ def _frameworks(content: ArrowTable) -> list[str]:
 def _spans_without_text(spans: ArrowTable) -> ArrowTable:
     named = sorted({*(frameworks := _frameworks(spans)), ""})
     places = {name: place for place, name in enumerate(named)}
-    of_row = np.array([places[framework] for framework in frameworks], np.uint8)
+    row_frameworks = np.array([places[framework] for framework in frameworks], np.uint8)
     cleaned = _Pairs(named)
-    spans = _with(spans, "span_attributes", cleaned.lists(_whole(spans, "span_attributes"), of_row))
+    spans = _with(spans, "span_attributes", cleaned.lists(_whole(spans, "span_attributes"), row_frameworks))
     resources = _whole(spans, "resource_attributes")
     spans = _with(spans, "resource_attributes", cleaned.lists(resources, np.full(len(resources), places[""], np.uint8)))
     for name in ("events", "links"):
-        spans = _with(spans, name, cleaned.items(_whole(spans, name), of_row))
+        spans = _with(spans, name, cleaned.items(_whole(spans, name), row_frameworks))
     return _with(spans, "status_message", pa.array([""] * spans.num_rows, pa.string()))
 
 
@@ -290,12 +290,12 @@ class _Pairs:
             return lists
         keys = pairs.field(0).take(pa.array(suspect)).dictionary_encode()
         names = keys.dictionary.to_pylist()
-        of_pair = np.repeat(framework_of_list, _lengths(lists))[suspect]
+        pair_frameworks = np.repeat(framework_of_list, _lengths(lists))[suspect]
         labels = np.zeros(len(suspect), np.bool_)
-        for place in np.unique(of_pair).tolist():
+        for place in np.unique(pair_frameworks).tolist():
             framework = self._frameworks[int(place)]
-            of_name = np.array([is_label(name, framework) for name in names], np.bool_)
-            labels |= of_name[keys.indices.to_numpy()] & (of_pair == place)
+            are_labels = np.array([is_label(name, framework) for name in names], np.bool_)
+            labels |= are_labels[keys.indices.to_numpy()] & (pair_frameworks == place)
         keep[suspect] = labels
         persons = [place for place, name in enumerate(names) if kind_of_name(name) is NameKind.PERSON]
         for row in suspect[np.isin(keys.indices.to_numpy(), persons)].tolist() if persons else ():

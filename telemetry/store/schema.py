@@ -336,12 +336,12 @@ def with_turn(span: SpanRow, turn: Turn | None) -> SpanRow:
     """The span with the attributes that are stored in the row of its turn only; any other span as it is."""
     if turn is None or span.name != semconv.SPAN_TURN:
         return span
-    of_turn = {
+    from_turn = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in turn_attributes(turn).items()
         if name.startswith(semconv.TURN_PREFIX)
     }
-    return replace(span, attributes={**of_turn, **span.attributes})
+    return replace(span, attributes={**from_turn, **span.attributes})
 
 
 def _text(value: object) -> str | None:

@@ -209,8 +209,8 @@ class _TurnReading:
     @cached_property
     def _reported(self) -> list[_Stated]:
         """The latencies that the service claims, including impossible ones."""
-        of_stages = (stage for stages in self._of_stages.values() for stage in stages)
-        return [stage for stage in (*self._chosen.values(), *of_stages) if stage.fault != "not_a_number"]
+        stage_results = (stage for stages in self._of_stages.values() for stage in stages)
+        return [stage for stage in (*self._chosen.values(), *stage_results) if stage.fault != "not_a_number"]
 
     @cached_property
     def _is_spoken(self) -> bool:

@@ -137,8 +137,8 @@ class SpansOfTurn:
             is_stated = False
             for read in framework.reads:
                 for part in self._within if read.column == column else ():
-                    of_read = part.role.role == read.span and part.role.framework is framework
-                    if of_read and (value := values.stated(read, part.span)) is not None:
+                    matches = part.role.role == read.span and part.role.framework is framework
+                    if matches and (value := values.stated(read, part.span)) is not None:
                         is_stated = True
                         yield part, read, value
             if is_stated:

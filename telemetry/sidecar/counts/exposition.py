@@ -69,7 +69,7 @@ class _TurnSeries:
         trace_id = turn.trace_id
         is_id = len(trace_id) == _TRACE_ID_CHARS and trace_id.isascii() and trace_id.isalnum()
         exemplar = {"trace_id": trace_id} if is_id else None
-        of_labels = self._of_labels.setdefault(labels, {})
+        children = self._of_labels.setdefault(labels, {})
         for name, histogram in self._histograms.items():
             metric = METRICS[name]
             value = metric.value(turn)
@@ -78,8 +78,8 @@ class _TurnSeries:
             value /= SCALES[metric.unit].divisor
             if value < 0 and self._below_zero is not None and metric.unit == "ns":
                 self._below_zero.labels(*labels, name).inc(-value)
-            if (child := of_labels.get(name)) is None:
-                child = of_labels[name] = histogram.labels(*labels)
+            if (child := children.get(name)) is None:
+                child = children[name] = histogram.labels(*labels)
             child.observe(max(0.0, value), exemplar)
 
     def forget(self, labels: dict[str, str]) -> None:
@@ -186,8 +186,8 @@ class Exposition:
 
     def _counted(self) -> Iterator[Any]:
         with self._lock:
-            of_objectives = list(self._objectives.collect())
-        yield from of_objectives
+            objective_families = list(self._objectives.collect())
+        yield from objective_families
         if self._has_services:
             # A latency that no service states has no family.
             yield from (

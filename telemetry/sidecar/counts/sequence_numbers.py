@@ -45,13 +45,13 @@ class SequenceNumbers:
 
     def observe(self, numbers: Iterable[tuple[str, int]]) -> None:
         """Record the numbers of turns, each with the process that wrote it; numbers without a process are ignored."""
-        of_process: dict[str, list[int]] = {}
+        numbers_by_process: dict[str, list[int]] = {}
         for process, number in numbers:
             if number < 0:
                 self.implausible += 1
             elif process:
-                of_process.setdefault(process[:_ID_CHARS_MAX], []).append(number)
-        for process, seen in of_process.items():
+                numbers_by_process.setdefault(process[:_ID_CHARS_MAX], []).append(number)
+        for process, seen in numbers_by_process.items():
             seen.sort()
             ends = [place for place in range(1, len(seen)) if seen[place] - seen[place - 1] > GAP_MAX]
             for first, end in pairwise([0, *ends, len(seen)]):

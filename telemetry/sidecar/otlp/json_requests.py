@@ -83,13 +83,13 @@ def metrics_from_json(body: bytes) -> bytes:
 def _items(body: bytes, messages: Any, what: str) -> Iterator[tuple[Any, Any, OtlpDecodeError | None]]:
     """Yield every span or metric of a body with the message of its scope, which is added to `messages` with its
     resource, and the fault of those."""
-    of_resource, of_scope, count = f"resource{what.capitalize()}", f"scope{what.capitalize()}", 0
-    for resource in _objects(_parsed(body).get(of_resource), of_resource):
+    resources_key, scopes_key, count = f"resource{what.capitalize()}", f"scope{what.capitalize()}", 0
+    for resource in _objects(_parsed(body).get(resources_key), resources_key):
         added = messages.add()
-        of_both = _fault(added, {name: value for name, value in resource.items() if name != of_scope})
-        for scope in _objects(resource.get(of_scope), of_scope):
+        resource_fault = _fault(added, {name: value for name, value in resource.items() if name != scopes_key})
+        for scope in _objects(resource.get(scopes_key), scopes_key):
             message = getattr(added, f"scope_{what}").add()
-            fault = of_both or _fault(message, {name: value for name, value in scope.items() if name != what})
+            fault = resource_fault or _fault(message, {name: value for name, value in scope.items() if name != what})
             for item in _array(scope.get(what), what):
                 count += 1
                 if count > ITEMS_MAX:

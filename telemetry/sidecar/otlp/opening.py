@@ -242,8 +242,8 @@ class OpenedRequest:
 
     def items(
         self,
-        of_resource: Callable[[Resource], Any],
-        of_scope: Callable[[InstrumentationScope], Any],
+        read_resource: Callable[[Resource], Any],
+        read_scope: Callable[[InstrumentationScope], Any],
         take: Callable[[Any, Any, Any], _Made],
     ) -> Iterator[tuple[int, Any, Any, _Made]]:
         """Yield the index of each item, the results for its resource and its scope, and the result of `take` for the
@@ -251,7 +251,7 @@ class OpenedRequest:
         too deeply. An item that is too large is refused. Resources and scopes without items are skipped."""
 
         def with_framework(message: InstrumentationScope) -> tuple[str, Any]:
-            return framework_of(message.name), of_scope(message)
+            return framework_of(message.name), read_scope(message)
 
         cut = self.cut
         resource_place = scope_place = -1
@@ -262,7 +262,7 @@ class OpenedRequest:
                 self._refuse_large()
                 continue
             if of != resource_place:
-                resource = self._open(Resource, cut.resources[of], "", of_resource)
+                resource = self._open(Resource, cut.resources[of], "", read_resource)
                 resource_place = of
             if within != scope_place:
                 framework, scope = self._open(InstrumentationScope, cut.scopes[within], "", with_framework)

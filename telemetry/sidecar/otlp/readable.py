@@ -165,9 +165,9 @@ def _mend_value(value: Any, result: Readable, depth: int, messages: int) -> None
                 if descriptor.name == ARRAY:
                     _mend_value(item, result, depth + 1, messages + 2)
                     continue
-                for of_pair, part in item.ListFields():
-                    if of_pair.message_type is None:
-                        _mend_text(item, of_pair, part, result)
+                for pair_field, part in item.ListFields():
+                    if pair_field.message_type is None:
+                        _mend_text(item, pair_field, part, result)
                     else:
                         _mend_value(part, result, depth + 1, messages + 3)
             if result.replaced != replaced:

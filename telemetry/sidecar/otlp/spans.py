@@ -72,15 +72,15 @@ class Scope(NamedTuple):
 def examined(span: Span, origin: Origin, scope: Scope) -> tuple[int, str | None]:
     """Return the number of attributes, events and links of a span, including those of its events, links and resource,
     and why it is refused, as a sentence that follows its name."""
-    events, links, of_span = span.events, span.links, len(span.attributes)
-    of_each = [len(item.attributes) for item in (*events, *links)]
-    parts = of_span + origin.parts + len(of_each) + sum(of_each)
+    events, links, attribute_count = span.events, span.links, len(span.attributes)
+    item_sizes = [len(item.attributes) for item in (*events, *links)]
+    parts = attribute_count + origin.parts + len(item_sizes) + sum(item_sizes)
     if (fault := _invalid(span)) is not None:
         return parts, fault
-    for name, count in (("attributes", of_span), ("events", len(events)), ("links", len(links))):
+    for name, count in (("attributes", attribute_count), ("events", len(events)), ("links", len(links))):
         if count > PARTS_MAX:
             return parts, f"it has more than {PARTS_MAX} {name}"
-    if origin.fault == _TOO_MANY_ATTRIBUTES or (of_each and max(of_each) > PARTS_MAX):
+    if origin.fault == _TOO_MANY_ATTRIBUTES or (item_sizes and max(item_sizes) > PARTS_MAX):
         return parts, _TOO_MANY_ATTRIBUTES
     is_long = origin.fault is not None or scope.is_long
     if is_long or (span.ByteSize() > NAME_BYTES_MAX and any(map(_is_long, _names(span)))):
@@ -153,9 +153,9 @@ def spans_table(rows: Sequence[SpanRow]) -> ArrowTable:
     columns = dict(zip([name for name in schema.names if name != "service_name"], zip(*rows, strict=True), strict=True))
     origins: tuple[Origin, ...] = columns.pop("resource_attributes")
     place_of = {origin: place for place, origin in enumerate(dict.fromkeys(origins))}
-    of_origin = pa.array([place_of[origin] for origin in origins], pa.int32())
+    origin_indices = pa.array([place_of[origin] for origin in origins], pa.int32())
     columns |= {
-        "resource_attributes": _pairs_column([origin.attributes for origin in place_of]).take(of_origin),
+        "resource_attributes": _pairs_column([origin.attributes for origin in place_of]).take(origin_indices),
         "service_name": pa.array([origin.service for origin in origins], pa.string()),
         "span_attributes": _pairs_column(columns["span_attributes"]),
         "events": _items_column(columns["events"], EVENTS_TYPE),
@@ -198,6 +198,6 @@ def _pairs_column(lists: Sequence[StoredPairs]) -> Any:
     return pa.ListArray.from_arrays(_offsets(lists, 3), pairs, type=ATTRIBUTES_TYPE)
 
 
-def _offsets(lists: Iterable[Sequence[Any]], of_each: int = 1) -> Any:
-    """Return the offset of each list, and the end of the last; an item takes `of_each` entries of its list."""
-    return pa.array(np.cumsum([0, *map(len, lists)], dtype=np.int64) // of_each, pa.int32())
+def _offsets(lists: Iterable[Sequence[Any]], entries_per_item: int = 1) -> Any:
+    """Return the offset of each list, and the end of the last; an item takes `entries_per_item` entries of its list."""
+    return pa.array(np.cumsum([0, *map(len, lists)], dtype=np.int64) // entries_per_item, pa.int32())

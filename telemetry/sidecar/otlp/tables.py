@@ -199,20 +199,20 @@ def _as_sent(pairs: Sequence[KeyValue]) -> tuple[dict[str, Any] | None, list[Key
         if field is None:
             left.append(pair)
             continue
-        name, kind, of_items, default = field
+        name, kind, item_kind, default = field
         value = pair.value
         content: Any = getattr(value, kind)
         if kind == ARRAY:
             items = content.values
-            content = tuple([getattr(item, of_items) for item in items])
-            if not all(item.WhichOneof("value") == of_items for item in items):
+            content = tuple([getattr(item, item_kind) for item in items])
+            if not all(item.WhichOneof("value") == item_kind for item in items):
                 return None, left
         # One that is not empty or 0 is certainly set.
         if (not content and value.WhichOneof("value") != kind) or name in values:
             return None, left
         if kind == "int_value":
             integers.append(content)
-        elif of_items == "int_value":
+        elif item_kind == "int_value":
             integers.extend(content)
         values[name] = content
         if content == default:  # which no turn says when it is written again

@@ -63,14 +63,14 @@ def routes(states: RolloutStates, access: Access) -> list[Route]:
     async def advance(request: Request, _body: dict[str, Any]) -> Response:
         return await _begun(states, request, None)
 
-    of_one = "/v1/rollouts/{name}"
+    path = "/v1/rollouts/{name}"
     return [
         Route("/v1/rollouts", _reading(listed, access)),
-        Route(f"{of_one}/verdict", _reading(verdict, access)),
-        Route(f"{of_one}/confirm", _posted(webhook("promote"), access), methods=["POST"]),
-        Route(f"{of_one}/rollback", _posted(webhook("roll_back"), access), methods=["POST"]),
-        Route(f"{of_one}/stage", _posted(stage, access), methods=["POST"]),
-        Route(f"{of_one}/advance", _posted(advance, access), methods=["POST"]),
+        Route(f"{path}/verdict", _reading(verdict, access)),
+        Route(f"{path}/confirm", _posted(webhook("promote"), access), methods=["POST"]),
+        Route(f"{path}/rollback", _posted(webhook("roll_back"), access), methods=["POST"]),
+        Route(f"{path}/stage", _posted(stage, access), methods=["POST"]),
+        Route(f"{path}/advance", _posted(advance, access), methods=["POST"]),
     ]
 
 

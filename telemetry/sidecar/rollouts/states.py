@@ -178,8 +178,8 @@ def rollout_families(states: RolloutStates) -> Iterator[Any]:
     for family in FAMILIES if samples else ():
         yield family.of(
             ((name, *labels), value)
-            for name, of_family in samples.items()
-            for labels, value in of_family[family.name].items()
+            for name, family_samples in samples.items()
+            for labels, value in family_samples[family.name].items()
             if value is not None
         )
 

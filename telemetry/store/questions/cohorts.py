@@ -196,14 +196,14 @@ def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Rollout
     """Return the units as the verdict over the same turns counted them, else as they are."""
     if verdict is not None and verdict.units is not None:
         return verdict.units.counts
-    of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    return unit_counts(connection, asked, asked_turns(asked) & of_both)
+    in_cohorts = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    return unit_counts(connection, asked, asked_turns(asked) & in_cohorts)
 
 
 def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion) -> float | None:
     """Return the share of lost telemetry as the gate counts it."""
-    of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    return telemetry_lost(connection, asked_turns(asked) & of_both)
+    in_cohorts = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    return telemetry_lost(connection, asked_turns(asked) & in_cohorts)
 
 
 def _covering(records: Sequence[RolloutRecord], names: Sequence[str], asked: CohortsQuestion) -> _Covering | None:
@@ -225,8 +225,8 @@ def _rollout(covering: _Covering, compared: CohortComparison, logged: LoggedVerd
     record, verdicts = covering.record, covering.record.verdicts
     late = 0
     if logged is not None:
-        of_verdict = logged.look.candidate_turns + logged.look.control_turns
-        late = max(0, compared.candidate.eligible + compared.control.eligible - of_verdict)
+        judged_turns = logged.look.candidate_turns + logged.look.control_turns
+        late = max(0, compared.candidate.eligible + compared.control.eligible - judged_turns)
     return CoveringRollout(
         name=record.name,
         stage=record.entries[-1].stage,
@@ -238,8 +238,8 @@ def _rollout(covering: _Covering, compared: CohortComparison, logged: LoggedVerd
 
 def _good_within_ns(objectives: Sequence[Objective]) -> float | None:
     """The time within which a turn is good by the objective on the headline over all turns; None without one."""
-    of_all = (objective for objective in objectives if objective.metric == HEADLINE and not objective.is_of_a_part)
-    return next((objective.threshold for objective in of_all), None)
+    overall = (objective for objective in objectives if objective.metric == HEADLINE and not objective.is_of_a_part)
+    return next((objective.threshold for objective in overall), None)
 
 
 def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, str] | None:
@@ -288,7 +288,7 @@ def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read:
         )
         for name in (asked.candidate, asked.control)
     )
-    of_candidate, of_control = (
+    candidate_size, control_size = (
         sizes.get(name, CohortSize(name, 0, 0, 0, 0)) for name in (asked.candidate, asked.control)
     )
-    return ReadCohorts(candidate, control, (of_candidate, of_control), turns.one_in)
+    return ReadCohorts(candidate, control, (candidate_size, control_size), turns.one_in)

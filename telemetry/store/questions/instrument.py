@@ -76,8 +76,8 @@ def processes_of_runs(
         else:
             run.began[process_id] = span.start_unix_ns
             run.names[process_id] = str(span.attributes.get(_WORKER) or "")
-    for run_id, of_run in emitted.items():
-        for of in of_run:
+    for run_id, process_rows in emitted.items():
+        for of in process_rows:
             runs[run_id].turns[of["process_id"]] = of["turns"]
             runs[run_id].heard(of["process_id"], of["last"])
     for row in _gauge(connection, emitted, "calls_in_flight", "max(unix_ns) AS last, arg_max(value, unix_ns) AS value"):
@@ -275,7 +275,7 @@ def starts_by_run(connection: StoreConnection) -> dict[str, dict[str, StartsOfPh
     by_run: defaultdict[str, list[Row]] = defaultdict(list)
     for row in _starts(connection, Condition("run_id <> ''")):
         by_run[row["run_id"]].append(row)
-    return {run_id: _by_phase(of_run, None) for run_id, of_run in by_run.items()}
+    return {run_id: _by_phase(starts, None) for run_id, starts in by_run.items()}
 
 
 def _starts(connection: StoreConnection, where: Condition) -> list[Row]:
@@ -340,7 +340,7 @@ def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
     every, by = Condition("true"), ("run_id", "process_id")
     for row in (*_arrived(connection, every, by), *_reported(connection, every, by)):
         by_run[row["run_id"]].append(row)
-    return {run_id: total_loss(_losses(of_run)) for run_id, of_run in by_run.items()}
+    return {run_id: total_loss(_losses(loss_rows)) for run_id, loss_rows in by_run.items()}
 
 
 def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> TelemetryLoss:

@@ -144,12 +144,12 @@ def counts_by(
         ).fetchall()
         counted: dict[tuple[Any, ...], list[Counter[int | None]]] = {}
         for *values, turns in tallies:
-            of_key = counted.setdefault(tuple(values[: -len(some)]), [Counter[int | None]() for _ in some])
-            for counts, judgment in zip(of_key, values[-len(some) :], strict=True):
+            key_counts = counted.setdefault(tuple(values[: -len(some)]), [Counter[int | None]() for _ in some])
+            for counts, judgment in zip(key_counts, values[-len(some) :], strict=True):
                 counts[judgment] += turns
-        for values, of_key in counted.items():
+        for values, key_counts in counted.items():
             by_key.setdefault(values, {}).update(
-                {objective.name: _eligible(counts) for objective, counts in zip(some, of_key, strict=True)}
+                {objective.name: _eligible(counts) for objective, counts in zip(some, key_counts, strict=True)}
             )
     return by_key
 
@@ -278,13 +278,13 @@ def with_judgments(where: Condition, objectives: Sequence[Objective], source: So
         _check(objective)
     metrics = list(dict.fromkeys(METRICS[objective.metric] for objective in objectives if objective.metric is not None))
     shown = ", ".join(f"bool_or({_has_value(metric)}) AS shows_{metric.name}" for metric in metrics) or "NULL"
-    of_all = [f"CASE WHEN NOT is_plain THEN {sql} END AS {name}" for name, sql in _OF_THE_REST.items()]
-    of_all += [
+    extra_columns = [f"CASE WHEN NOT is_plain THEN {sql} END AS {name}" for name, sql in _OF_THE_REST.items()]
+    extra_columns += [
         f"NOT is_plain AND coalesce(list_contains(contradicted_metrics, '{metric.name}'), false) "
         f"AS denies_{metric.name}"
         for metric in metrics
     ]
-    of_all += [
+    extra_columns += [
         f"({_value_rule(objective)})::TINYINT AS by_value_{place}"
         for place, objective in enumerate(objectives)
         if objective.kind == "metric"
@@ -292,7 +292,7 @@ def with_judgments(where: Condition, objectives: Sequence[Objective], source: So
     columns = [_judgment(objective, source, f"by_value_{place}") for place, objective in enumerate(objectives)]
     named = ", ".join(f"({column.sql})::TINYINT AS {column_of(place)}" for place, column in enumerate(columns))
     return Condition(
-        f"""(SELECT *, {named} FROM (SELECT *, {", ".join(of_all)} FROM (
+        f"""(SELECT *, {named} FROM (SELECT *, {", ".join(extra_columns)} FROM (
             SELECT turns.*, of_run.*, {_IS_PLAIN} AS is_plain FROM turns
             JOIN (SELECT run_id AS run, {shown} FROM turns WHERE source = '{source}'
                   AND run_id IN (SELECT run_id FROM turns WHERE {where.sql}) GROUP BY run_id) AS of_run

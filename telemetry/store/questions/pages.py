@@ -179,9 +179,9 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return PageAnswer(known)
-    of_generator = processes(connection, run.run_id, declared) if run.service is None else []
+    generator_processes = processes(connection, run.run_id, declared) if run.service is None else []
     metric_column(asked.metric)
-    whole, budget = summed_up(connection, f, declared=declared, known=of_generator, may_estimate=True)
+    whole, budget = summed_up(connection, f, declared=declared, known=generator_processes, may_estimate=True)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     buckets = buckets_for(whole.turns.eligible, asked)
@@ -202,7 +202,7 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
         slowest=slowest(connection, f, asked.metric, asked.slowest),
         counts=counts,
         choices=_values_of_run(connection, run),
-        calls_in_flight=None if run.service is not None else calls_in_flight_now(of_generator),
+        calls_in_flight=None if run.service is not None else calls_in_flight_now(generator_processes),
     )
 
 

@@ -52,8 +52,8 @@ def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate
     share of values up to the quantile, as places among the values. Its variance is the one between calls, whose turns
     are alike, of calls drawn without putting them back.
     """
-    of_call = np.bincount(calls)
-    count, n = int(np.count_nonzero(of_call)), values.size
+    call_sizes = np.bincount(calls)
+    count, n = int(np.count_nonzero(call_sizes)), values.size
     if count < FEWEST_CALLS:
         return None
     order = np.argsort(values)
@@ -65,7 +65,7 @@ def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate
         if place not in known:
             # The values before it and those behind it deviate alike: the fewer are counted.
             some = calls[:place] if 2 * place < n else calls[place:]
-            sums = np.bincount(some, minlength=of_call.size) - some.size / n * of_call
+            sums = np.bincount(some, minlength=call_sizes.size) - some.size / n * call_sizes
             known[place] = math.sqrt((1 - 1 / ONE_IN) * count / (count - 1) * float(np.square(sums).sum())) / n
         return known[place]
 
@@ -167,15 +167,15 @@ def _held(
     )
     if not values:
         return
-    of_group, of_call = groups.key or "NULL", "0" if drawn is _ALL else CALL
+    group_sql, call_sql = groups.key or "NULL", "0" if drawn is _ALL else CALL
     where = groups.where & drawn & Condition(" OR ".join(f"{quantity.value} IS NOT NULL" for quantity in values))
     if None not in names:
-        where &= Condition(f"list_contains(?::VARCHAR[], {of_group})", (names,))
+        where &= Condition(f"list_contains(?::VARCHAR[], {group_sql})", (names,))
     columns = {side + quantity.name: sql for quantity in values for side, sql in quantity.columns.items()}
     selected = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in columns.items())
     arrays: dict[str, Any] = connection.execute(
         f"""
-        SELECT coalesce(list_position(?::VARCHAR[], {of_group}), 0) AS of_group, {of_call} AS of_call, {selected}
+        SELECT coalesce(list_position(?::VARCHAR[], {group_sql}), 0) AS of_group, {call_sql} AS of_call, {selected}
         FROM {groups.table} WHERE {where.sql}
         """,
         [names, *where.values],

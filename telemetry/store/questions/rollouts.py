@@ -81,11 +81,11 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
     store does not have, and for more turns than an answer can carry."""
     asked.check()
     where = asked_turns(asked)
-    of_both = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    labels = asked.labels(connection, of_both)
+    in_cohorts = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    labels = asked.labels(connection, in_cohorts)
     by_cohort = {
         name: columns_of_turns(
-            connection, of_both, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
+            connection, in_cohorts, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
         )
         for name in (asked.candidate, asked.control)
     }
@@ -94,29 +94,29 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         f"SELECT DISTINCT cohort FROM turns WHERE {where.sql} AND cohort IS NOT NULL ORDER BY cohort LIMIT 20",
         where.values,
     )
-    nameless = _nameless(connection, where, of_both)
+    nameless = _nameless(connection, where, in_cohorts)
     candidate, control = (replace(of, nameless_turns=nameless.get(name, 0)) for name, of in by_cohort.items())
     return RolloutTurns(
         candidate,
         control,
-        telemetry_lost(connection, of_both),
+        telemetry_lost(connection, in_cohorts),
         tuple(row["cohort"] for row in seen),
-        unit_counts(connection, asked, of_both),
+        unit_counts(connection, asked, in_cohorts),
         _services(connection, asked),
     )
 
 
-def _nameless(connection: StoreConnection, where: Condition, of_both: Condition) -> dict[str, int]:
+def _nameless(connection: StoreConnection, where: Condition, in_cohorts: Condition) -> dict[str, int]:
     """Count by cohort the turns without a cohort of calls whose other turns name it."""
     counts = rows(
         connection,
         f"""
-        WITH named AS (SELECT call_id, min(cohort) AS name FROM turns WHERE {of_both.sql}
+        WITH named AS (SELECT call_id, min(cohort) AS name FROM turns WHERE {in_cohorts.sql}
                        GROUP BY call_id HAVING min(cohort) = max(cohort)),
         others AS (SELECT call_id FROM turns WHERE {where.sql} AND cohort IS NULL)
         SELECT name, count(*) AS turns FROM others JOIN named USING (call_id) GROUP BY name
         """,
-        [*of_both.values, *where.values],
+        [*in_cohorts.values, *where.values],
     )
     return {row["name"]: row["turns"] for row in counts}
 
@@ -138,7 +138,7 @@ def _named(service: str) -> str:
     return service if match is None else match[1].lower()
 
 
-def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Condition) -> UnitCounts:
+def unit_counts(connection: StoreConnection, asked: RolloutQuestion, in_cohorts: Condition) -> UnitCounts:
     """Return how many units the turns of both cohorts are of, each cohort's by itself, and how many met both. Where
     users are asked for, a turn without one is of the user that its call names in another turn, else of none that is
     known."""
@@ -149,7 +149,7 @@ def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Co
     (counts,) = rows(
         connection,
         f"""
-        WITH seen AS (SELECT DISTINCT call_id, user_id, cohort FROM turns WHERE {of_both.sql}),
+        WITH seen AS (SELECT DISTINCT call_id, user_id, cohort FROM turns WHERE {in_cohorts.sql}),
         owned AS (SELECT call_id, cohort, {owner} AS owner FROM seen),
         units AS (SELECT owner IS NOT NULL AS is_known, count(DISTINCT cohort) > 1 AS is_of_both,
                          any_value(cohort) = ? AS is_candidate
@@ -162,7 +162,7 @@ def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Co
                count(*) FILTER (NOT is_known AND NOT is_of_both AND NOT is_candidate) AS unnamed_controls
         FROM units
         """,
-        [*of_both.values, asked.candidate],
+        [*in_cohorts.values, asked.candidate],
     )
     return UnitCounts(
         counts["units"],
@@ -286,14 +286,14 @@ def rollout_page(connection: StoreConnection, name: str | None = None, objective
     )
 
 
-def _measured(connection: StoreConnection, of_candidate: PeriodTurns, control: str) -> MeasuredTurns:
+def _measured(connection: StoreConnection, candidate_turns: PeriodTurns, control: str) -> MeasuredTurns:
     """Return the figures of the candidate and of the control."""
     period = of_period(Filter(cohort=control), connection.now_unix_ns)
-    of_control = turns_by_run(connection, period, of_candidate.source)
-    by_run = dict(of_candidate.by_run)
-    for run_id, turns in of_control.items():
+    control_turns = turns_by_run(connection, period, candidate_turns.source)
+    by_run = dict(candidate_turns.by_run)
+    for run_id, turns in control_turns.items():
         by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
-    return measured_turns(connection, by_run, of_candidate.source)
+    return measured_turns(connection, by_run, candidate_turns.source)
 
 
 def _plan(record: RolloutRecord) -> RolloutPlan | None:

@@ -202,8 +202,8 @@ _NOTHING: Final[Row] = {
 
 def _of(source: Source) -> Condition:
     """The turns that the runs of callers are judged by, or the days of services; none of a ramp."""
-    of_service = "" if source == "service" else "NOT "
-    return Condition(f"source = '{source}' AND {_STEADY} AND {of_service}starts_with(run_id, '{SERVICE_RUN_PREFIX}')")
+    negation = "" if source == "service" else "NOT "
+    return Condition(f"source = '{source}' AND {_STEADY} AND {negation}starts_with(run_id, '{SERVICE_RUN_PREFIX}')")
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,12 +122,12 @@ def newest_run(known: Iterable[RunRecord]) -> RunRecord | None:
     turns were stored long after it. A service that reports while callers are on the line is the other side of their
     run."""
     known = list(known)
-    of_callers = max((run for run in known if run.service is None), key=storing_order, default=None)
-    of_services = max((run for run in known if run.service is not None), key=storing_order, default=None)
-    if of_callers is None or of_services is None:
-        return of_callers or of_services
-    goes_on = _stored_unix_ns(of_services) > _stored_unix_ns(of_callers) + _GOES_ON_NS
-    return of_services if goes_on else of_callers
+    newest_call_run = max((run for run in known if run.service is None), key=storing_order, default=None)
+    newest_service_day = max((run for run in known if run.service is not None), key=storing_order, default=None)
+    if newest_call_run is None or newest_service_day is None:
+        return newest_call_run or newest_service_day
+    goes_on = _stored_unix_ns(newest_service_day) > _stored_unix_ns(newest_call_run) + _GOES_ON_NS
+    return newest_service_day if goes_on else newest_call_run
 
 
 def _stored_unix_ns(run: RunRecord) -> int:

@@ -209,20 +209,20 @@ def _figures(
     measured, where = _measured(connection, f), turns_of(f) & valid(f)
     steady = [row for row in measured if row["is_steady"]]
     whole: dict[str | None, Row] = {None: _summed(steady)}
-    of_cohorts: dict[str | None, Row] = {
+    cohort_rows: dict[str | None, Row] = {
         name: _summed([row for row in steady if row["cohort"] == name]) for name in cohorts
     }
-    of_phases: dict[str | None, Row] = {
+    phase_rows: dict[str | None, Row] = {
         name: _summed([row for row in measured if row["phase"] == name]) for name in phases
     }
-    by_cohort = Groups(whole | of_cohorts, judged(f) & valid(f), "cohort")
-    by_phase = Groups(of_phases, where, "phase")
+    by_cohort = Groups(whole | cohort_rows, judged(f) & valid(f), "cohort")
+    by_phase = Groups(phase_rows, where, "phase")
     for values, asked in ((_OF_ANSWERS, Condition(ASKED)), (_OF_CONNECTING, Condition("true"))):
         few = [quantity for quantity in values if quantity.name in PHASE_METRICS]
         for groups, of in ((by_cohort, values), (by_phase, few)):
             add_percentiles(connection, replace(groups, where=groups.where & asked), of, is_many=is_many)
     add_percentiles(connection, replace(by_cohort, table=_GAPS), [_GAP], is_many=is_many)
-    return _MeasuredGroups(whole | of_cohorts, of_phases)
+    return _MeasuredGroups(whole | cohort_rows, phase_rows)
 
 
 def _measured(connection: StoreConnection, f: Filter) -> list[Row]:

@@ -362,10 +362,10 @@ def turn_view(connection: StoreConnection, trace_id: str, turn_index: Natural, *
     shown = client or service
     if shown is None:
         return TurnView()
-    of_trace = rows_of_trace(
+    call_rows = rows_of_trace(
         connection, "turns", shown.trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id"
     )
-    turns = [turn for turn in map(turn_from_row, of_trace[:MOST_TURNS]) if turn.source == shown.source]
+    turns = [turn for turn in map(turn_from_row, call_rows[:MOST_TURNS]) if turn.source == shown.source]
     spans = _spans(connection, trace_id, _MOST_SPANS)
     kept = None
     if client is not None:
@@ -386,8 +386,8 @@ def spans_of_trace(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
     if not any(span.name == SPAN_TURN for span in spans):
         return spans
     turns = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="span_id")
-    of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
-    return [with_turn(span, of_turns.get(span.span_id)) for span in spans]
+    turns_by_span = {row["span_id"]: turn_from_row(row) for row in turns}
+    return [with_turn(span, turns_by_span.get(span.span_id)) for span in spans]
 
 
 def _spans(connection: StoreConnection, trace_id: str, most: int | None = None) -> list[SpanRow]:
