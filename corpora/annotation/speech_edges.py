@@ -82,13 +82,13 @@ def runs(active: NDArray[np.bool_]) -> list[Run]:
 
 def sound_runs(level: Level, threshold_db: float) -> list[Run]:
     """The runs at or above the threshold, joined over gaps of 5 ms, without leftovers at the edges of the file."""
-    joined: list[Run] = []
+    bridged: list[Run] = []
     for start, stop in runs(level.wide >= threshold_db):
-        if joined and start - joined[-1][1] <= hops_in(_BRIDGED_GAP_S):
-            joined[-1] = (joined[-1][0], stop)
+        if bridged and start - bridged[-1][1] <= hops_in(_BRIDGED_GAP_S):
+            bridged[-1] = (bridged[-1][0], stop)
         else:
-            joined.append((start, stop))
-    return _without_leftovers(joined, len(level.wide))
+            bridged.append((start, stop))
+    return _without_leftovers(bridged, len(level.wide))
 
 
 def _without_leftovers(loud_runs: list[Run], hops: int) -> list[Run]:

@@ -129,7 +129,7 @@ class CacheEntry:
         """Read entries and drop what is not as it was written. Brings them into memory, too."""
         for key in keys:
             copies = self._copies.get(key, [])
-            while copies and not copies[0][0].sound(copies[0][1]):
+            while copies and not copies[0][0].is_intact(copies[0][1]):
                 del copies[0]
             progress()
 

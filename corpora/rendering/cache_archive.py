@@ -91,8 +91,8 @@ class Archive:
     data: mmap.mmap
     chunks: dict[str, Chunk]
 
-    def sound(self, chunk: Chunk) -> bool:
-        """Return whether a piece is what was written. Reading it also brings it into memory."""
+    def is_intact(self, chunk: Chunk) -> bool:
+        """Return whether a chunk is as it was written. Reading it also brings it into memory."""
         with memoryview(self.data) as view:
             return zlib.crc32(view[chunk.offset : chunk.offset + chunk.length]) == chunk.crc32
 

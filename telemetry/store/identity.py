@@ -35,15 +35,15 @@ def keys(table: Table, content: ArrowTable) -> list[bytes]:
     if table == "points":
         columns[3] = _digests_in_one_order(columns[3])
         columns.append(_kinds(content))
-        joined = _joined(columns)
+        combined = _concatenated(columns)
     elif table == "spans":
-        joined = _joined(columns)
+        combined = _concatenated(columns)
     else:
-        joined = _joined(columns[:2])
-        without_ids = _compute.equal(joined, pa.scalar(_SEPARATOR, pa.binary()))
+        combined = _concatenated(columns[:2])
+        without_ids = _compute.equal(combined, pa.scalar(_SEPARATOR, pa.binary()))
         if _compute.any(without_ids).as_py():
-            joined = _compute.if_else(without_ids, _joined(columns[2:]), joined)
-    row_keys: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
+            combined = _compute.if_else(without_ids, _concatenated(columns[2:]), combined)
+    row_keys: list[bytes] = combined.to_numpy(zero_copy_only=False).tolist()
     return row_keys
 
 
@@ -78,7 +78,7 @@ def moments(table: Table, content: ArrowTable) -> list[int]:
     return unix_ns
 
 
-def _joined(columns: list[_Column]) -> _Column:
+def _concatenated(columns: list[_Column]) -> _Column:
     return _compute.binary_join_element_wise(*columns, pa.scalar(_SEPARATOR, pa.binary()))
 
 

@@ -78,7 +78,7 @@ class TurnSides:
         calls: list[Call] = [(row["source"], row["trace_id"], row["call_id"], row["started_unix_ns"]) for row in new]
         stored = self._other_sides(calls, removed)
         changes: list[_Row] = []
-        for row, change in _joined(sorted([*stored, *new], key=lambda row: (row["started_unix_ns"], row["span_id"]))):
+        for row, change in _paired(sorted([*stored, *new], key=lambda row: (row["started_unix_ns"], row["span_id"]))):
             if "rowid" not in row:
                 row.update(change)
             # Another side may be older than what was read: only where all was, a turn is found to have none any more.
@@ -149,7 +149,7 @@ def digest(*names: str) -> int:
     return int.from_bytes(hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _joined(rows: Sequence[_Row]) -> Iterator[tuple[_Row, _Row]]:
+def _paired(rows: Sequence[_Row]) -> Iterator[tuple[_Row, _Row]]:
     """Each turn of some calls, given in the order of their beginning, with what its row is to hold."""
     clients = [row for row in rows if row["source"] == "client"]
     services = [row for row in rows if row["source"] == "service"]

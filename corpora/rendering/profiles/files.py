@@ -140,8 +140,8 @@ def _read_sounds(files: Sequence[Path], mtimes_ns: Sequence[int], rate_hz: int) 
         if seconds > MAX_SECONDS:
             raise CorpusError(f"{file.parent}: contains more than {MAX_SECONDS / 60:g} minutes of sound; use less.")
         pieces.append(round_samples(np.asarray(soxr.resample(mono, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)))
-    joined = np.concatenate(pieces)
-    if not math.isfinite(float(np.max(np.abs(joined)))) or not np.any(joined):
+    samples = np.concatenate(pieces)
+    if not math.isfinite(float(np.max(np.abs(samples)))) or not np.any(samples):
         raise CorpusError(f"{files[0]}: is silent; use a file that is not.")
-    joined.flags.writeable = False
-    return joined
+    samples.flags.writeable = False
+    return samples

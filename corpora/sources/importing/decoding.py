@@ -115,7 +115,7 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
             segments = [FileSegment(0, content.seek(0, 2))] if is_headerless else find_segments(content)
             source = _Source(label, suffix, raw, start_s if len(segments) == 1 else 0.0)
             streams = [_of_segment(stack, content, segment, source) for segment in segments]
-            stream = streams[0] if len(streams) == 1 else _joined(streams, label, start_s)
+            stream = streams[0] if len(streams) == 1 else _concatenated(streams, label, start_s)
         if not MIN_RATE_HZ <= stream.rate_hz <= MAX_RATE_HZ:
             raise CorpusError(
                 f"{label}: has a rate of {stream.rate_hz} Hz; convert it to {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz."
@@ -125,7 +125,7 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
         yield stream
 
 
-def _joined(streams: Sequence[Stream], label: str, start_s: float) -> Stream:
+def _concatenated(streams: Sequence[Stream], label: str, start_s: float) -> Stream:
     """The recordings that follow each other in a file, as one."""
     first = streams[0]
     for count, other in enumerate(streams[1:], start=2):

@@ -66,15 +66,15 @@ def speech_steps(levels: Levels, others: Levels | None = None) -> Runs:
     return [(first, end) for first, end in runs if end - first >= _SHORTEST_RUN_STEPS]
 
 
-def joined(runs: Runs, pause_steps: int) -> Runs:
+def merge_close_runs(runs: Runs, pause_steps: int) -> Runs:
     """Join runs that are less than a pause apart."""
-    joined_runs: Runs = []
+    merged: Runs = []
     for first, end in runs:
-        if joined_runs and first - joined_runs[-1][1] < pause_steps:
-            joined_runs[-1] = (joined_runs[-1][0], end)
+        if merged and first - merged[-1][1] < pause_steps:
+            merged[-1] = (merged[-1][0], end)
         else:
-            joined_runs.append((first, end))
-    return joined_runs
+            merged.append((first, end))
+    return merged
 
 
 _EDGE_S = 0.2  # silence kept around an utterance, if the pause is long enough
@@ -99,13 +99,13 @@ def _call(tree: SourceTree, shown: str, settings: Settings, caller: int) -> Iter
     levels = _levels(audio, shown, settings, caller)
     others = np.max(np.delete(levels, caller, axis=1), axis=1)
     pause_steps = round(settings.pause_s / STEP_S)
-    utterances = joined(speech_steps(levels[:, caller], others), pause_steps)
+    utterances = merge_close_runs(speech_steps(levels[:, caller], others), pause_steps)
     utterances = [(first, end) for first, end in utterances if (end - first) * STEP_S >= settings.min_s]
     if not utterances:
         raise CorpusError(
             f"{shown}: nobody speaks on channel {caller}; check --caller-channel, or remove the recording."
         )
-    replies = joined(speech_steps(others, levels[:, caller]), pause_steps)
+    replies = merge_close_runs(speech_steps(others, levels[:, caller]), pause_steps)
     transcript = _transcript(tree, audio, caller)
     name, slack_s = str(Path(shown).with_suffix("")), settings.pause_s / 2
     for position, (first, end) in enumerate(utterances):

@@ -114,9 +114,9 @@ def search_condition(
     text = search.text.strip()[:MOST_CHARS]
     if not text:
         return where, FoundWords()
-    matches, looked, is_all = [], 0, True
+    matches, searched, is_all = [], 0, True
     if run_id is not None:
-        matches, looked, is_all = calls_with_words(connection.directory, run_id, text, connection.now_unix_ns)
+        matches, searched, is_all = calls_with_words(connection.directory, run_id, text, connection.now_unix_ns)
     by_text = Condition(
         "starts_with(lower(trace_id), lower(?)) OR starts_with(lower(call_id), lower(?)) "
         "OR contains(lower(utterance_id), lower(?)) OR contains(lower(transcript_pii), lower(?))",
@@ -127,7 +127,7 @@ def search_condition(
             f"({by_text.sql}) OR (call_id, turn_index) IN (SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]))",
             (*by_text.values, [call for call, _ in matches], [index for _, index in matches]),
         )
-    return where & by_text, FoundWords(looked, is_all)
+    return where & by_text, FoundWords(searched, is_all)
 
 
 PAGE_SIZES: Final = (25, 50, 100)

@@ -23,7 +23,7 @@ def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> 
     except OSError:
         return [], 0, True
     turns: list[tuple[str, int]] = []
-    looked = 0
+    searched = 0
     for name in names[:MOST_CALLS]:
         known = kept_file(name)
         if known is None or known.expires_unix_s * NS_PER_S <= now_unix_ns:
@@ -31,12 +31,12 @@ def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> 
         call = _read(folder / name)
         if call is None or call.run_id != run_id:
             continue
-        looked += 1
+        searched += 1
         for turn in call.turns:
             texts = (turn.asked, turn.transcript, turn.reply)
             if any(text is not None and wanted in text.casefold() for text in texts):
                 turns.append((call.call_id, turn.turn_index))
-    return turns[:_MOST_TURNS], looked, len(names) <= MOST_CALLS and len(turns) <= _MOST_TURNS
+    return turns[:_MOST_TURNS], searched, len(names) <= MOST_CALLS and len(turns) <= _MOST_TURNS
 
 
 def _read(index: Path) -> KeptCall | None:

@@ -21,7 +21,7 @@ from telemetry.store.answers import calibrated_bound_ms
 from telemetry.store.questions.run_figures import ListedRun
 from telemetry.store.reader import is_address, open_store
 from telemetry.store.run_folders.changes import read_notes, writer_in
-from telemetry.store.run_folders.entries import EntryState, RunEntry, judged_anew, missing_turns
+from telemetry.store.run_folders.entries import EntryState, RunEntry, missing_turns, rejudged
 from telemetry.store.run_folders.places import (
     StorePlace,
     are_kept_otherwise,
@@ -84,8 +84,8 @@ class RunCatalog:
         for number, place in enumerate(places):
             entries += _noted(place, self._read(place, asked))
             progress(number + 1, len(places))
-        joined = self._joined(entries)
-        return sorted(joined, key=lambda entry: (entry.listed_unix_ns, entry.run_id, entry.store), reverse=True)
+        merged = self._merged(entries)
+        return sorted(merged, key=lambda entry: (entry.listed_unix_ns, entry.run_id, entry.store), reverse=True)
 
     def _read(self, place: StorePlace, asked: "_AskedStores") -> list[RunEntry]:
         summed, fault = None, None
@@ -106,11 +106,11 @@ class RunCatalog:
     def _read_store(self, place: StorePlace, summed: RunEntry | None, asked: "_AskedStores") -> list[RunEntry]:
         """Every run of the place; of `summed` what its command said of it, unless that was by other objectives."""
         begun = None if place.folder is None else begun_runs(place.folder)
-        is_judged_anew = self._judges_anew(place.folder)
-        if summed is not None and not is_judged_anew and not set(begun or ()) - {summed.run_id}:
+        is_rejudged = self._rejudges(place.folder)
+        if summed is not None and not is_rejudged and not set(begun or ()) - {summed.run_id}:
             return [summed]
         if not place.is_remote and not is_store(Path(place.store)):
-            return [] if summed is None else [judged_anew(summed, None) if is_judged_anew else summed]
+            return [] if summed is None else [rejudged(summed, None) if is_rejudged else summed]
         objectives = objectives_of(place.folder) if self._objectives is None else self._objectives
         entries = [_entry(place, run) for run in asked.runs(place.store, objectives)]
         if place.is_remote and begun is not None:
@@ -119,13 +119,13 @@ class RunCatalog:
             return entries
         others = [entry for entry in entries if entry.run_id != summed.run_id and entry.run_id in (begun or ())]
         own = next((entry for entry in entries if entry.run_id == summed.run_id), None)
-        return [judged_anew(summed, own) if is_judged_anew else summed, *others]
+        return [rejudged(summed, own) if is_rejudged else summed, *others]
 
-    def _judges_anew(self, folder: Path | None) -> bool:
+    def _rejudges(self, folder: Path | None) -> bool:
         """Return whether the run of a folder was judged by other objectives than those that are given."""
         return self._objectives is not None and are_kept_otherwise(folder, self._objectives)
 
-    def _joined(self, entries: Sequence[RunEntry]) -> list[RunEntry]:
+    def _merged(self, entries: Sequence[RunEntry]) -> list[RunEntry]:
         """One entry of each run: what its folder says of it, which store its turns are in, and the verdict by the
         objectives that are given."""
         shared = {entry.run_id: entry for entry in entries if entry.folder is None}
@@ -140,7 +140,7 @@ class RunCatalog:
             if entry.state == "damaged":
                 merged.append(msgspec.structs.replace(stored, folder=entry.folder, name=entry.name, note=entry.note))
                 continue
-            judged = judged_anew(entry, stored) if self._judges_anew(Path(entry.folder)) else entry
+            judged = rejudged(entry, stored) if self._rejudges(Path(entry.folder)) else entry
             merged.append(msgspec.structs.replace(judged, store=stored.store, note=entry.note or stored.note))
         return [entry for entry in merged if entry.folder is not None or entry.run_id not in taken]
 

@@ -83,7 +83,7 @@ def missing_turns(emitted: int | None, missing: int) -> int | None:
     return missing if missing or emitted is not None else None
 
 
-def judged_anew(summed: RunEntry, stored: RunEntry | None) -> RunEntry:
+def rejudged(summed: RunEntry, stored: RunEntry | None) -> RunEntry:
     """The run of a summary with the verdict on its stored turns by other objectives than its own; None where there are
     no such turns, which is a fault."""
     if summed.state not in _BY_OBJECTIVES:
