@@ -59,6 +59,9 @@ RETIRED_PHRASES = {
     r"\d of at least \d": "needs 100 turns, has 49",
     r"\bstands? (in|on|for|there|beside|by itself|alone)\b": "is in, is replaced by, means",
 }
+# Names of variables and parameters that say nothing of the value, in packages where there is none of them any more.
+VAGUE_NAMES = {"each", "found"}
+PACKAGES_OF_CONCRETE_NAMES = ("corpora/", "dashboard/", "docs_build/", "telemetry/")
 # First words of docstrings, which begin with an imperative verb, or with a noun that the thing is.
 RETIRED_FIRST_WORDS = {"What", "Of", "As", "How", "Which", "Who", "From"}
 
@@ -85,6 +88,16 @@ def retired_phrases(text: str) -> Iterator[tuple[int, str, str]]:
         for phrase, use in RETIRED_PHRASES.items():
             if found := re.search(phrase, line):
                 yield number, found[0], use
+
+
+def vague_names(source: str) -> Iterator[tuple[int, str]]:
+    """Line and name of each variable or parameter of Python source that has a vague name."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Name(id=identifier, ctx=ast.Store()) | ast.arg(arg=identifier) if identifier in VAGUE_NAMES:
+                yield node.lineno, identifier
+            case _:
+                pass
 
 
 def retired_first_words(source: str) -> Iterator[tuple[int, str]]:
@@ -130,6 +143,17 @@ def test_no_text_holds_a_retired_phrase() -> None:
 
 
 @pytest.mark.slow
+def test_variables_are_named_after_what_they_hold() -> None:
+    vague = [
+        f"{name(path)}:{line}: {identifier}"
+        for path in written(".py")
+        if name(path).startswith(PACKAGES_OF_CONCRETE_NAMES)
+        for line, identifier in vague_names(path.read_text())
+    ]
+    assert not vague, "\n".join(vague)
+
+
+@pytest.mark.slow
 def test_no_docstring_begins_with_a_retired_word() -> None:
     found = [
         f"{name(path)}:{line}: begins with {word!r}"
@@ -147,6 +171,11 @@ def test_a_retired_word_is_found(source: str) -> None:
 @pytest.mark.parametrize("source", ["untold = 1", "'told'", "journaling = 1", "# said"])
 def test_a_word_that_only_looks_like_it_is_not(source: str) -> None:
     assert not list(retired_names(source))
+
+
+def test_a_vague_name_is_found() -> None:
+    source = "found = [each.x for each in turns]\ndef f(each): ...\nrow.found = 'each'"
+    assert sorted(vague_names(source)) == [(1, "each"), (1, "found"), (2, "each")]
 
 
 def test_a_retired_phrase_is_found() -> None:
