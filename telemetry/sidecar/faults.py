@@ -62,13 +62,13 @@ class FaultBoard:
 
 
 class StoreWatch:
-    """Sets the faults of the store's disk at each `look`, and clears them even without traffic."""
+    """Sets the faults of the store's disk at each `refresh`, and clears them even without traffic."""
 
     def __init__(self, writer: StoreWriter, faults: FaultBoard) -> None:
         self._writer = writer
         self._faults = faults
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Set or clear the faults."""
         if self._writer.why_unwritable() is not None:
             self._try()

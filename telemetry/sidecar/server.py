@@ -104,7 +104,7 @@ class StoreServer:
         self._service_turns.recover()
         stack.callback(self._service_turns.close)
         self._watch_for = StoreWatch(self.writer, self.faults)
-        self._watch_for.look()
+        self._watch_for.refresh()
         self.forwarding = Forwarding(directory, options.destinations, self.faults, names=options.redact_names)
         stages = GroupStages(
             self.writer, redactor, self.counts, self._service_turns, forwarding=self.forwarding, watch=self._watch_for
@@ -114,18 +114,18 @@ class StoreServer:
         self._retention = Retention(self.writer, options.keep)
         self._expiry = Expiry(directory)
         self._ended = threading.Event()
-        looks = (
-            self._watch_for.look,
-            self._look_at_ingest,
-            self.forwarding.look,
+        tasks = (
+            self._watch_for.refresh,
+            self._check_ingest,
+            self.forwarding.refresh,
             self._retention.remove_some,
             self.writer.checkpoint_when_due,
-            self._expiry.look,
+            self._expiry.remove_due,
         )
         self._threads = [
-            threading.Thread(target=self._look, args=(_WATCH_S, looks), name="watch", daemon=True),
+            threading.Thread(target=self._repeat, args=(_WATCH_S, tasks), name="watch", daemon=True),
             threading.Thread(
-                target=self._look, args=(_TURNS_S, (self._service_turns.look,)), name="turns", daemon=True
+                target=self._repeat, args=(_TURNS_S, (self._service_turns.refresh,)), name="turns", daemon=True
             ),
         ]
 
@@ -145,15 +145,15 @@ class StoreServer:
             if thread.ident is not None:
                 await asyncio.to_thread(thread.join)
 
-    def _look(self, every_s: float, looks: Sequence[Callable[[], None]]) -> None:
+    def _repeat(self, every_s: float, tasks: Sequence[Callable[[], None]]) -> None:
         while not self._ended.wait(every_s):
-            for look in looks:
+            for task in tasks:
                 try:
-                    look()
-                except Exception:  # noqa: BLE001 - what fails once is looked at again
+                    task()
+                except Exception:  # noqa: BLE001 - what fails once is tried again
                     _log.exception("the state of the store could not be looked at")
 
-    def _look_at_ingest(self) -> None:
+    def _check_ingest(self) -> None:
         hangs = self.ingest.busy_s > _HANGS_AFTER_S
         sentence = f"nothing was stored for {_HANGS_AFTER_S:.0f} s, restart the sidecar" if hangs else None
         self.faults.set("ingest", sentence, stops_storing=True)

@@ -87,7 +87,7 @@ class ServiceTurns:
         except Exception as error:  # noqa: BLE001 - the spans are stored, whatever becomes of them
             self._spans_failed(error)
         if len(self._arrived) > _WAITING_MAX:
-            self.look()
+            self.refresh()
 
     def recover(self) -> None:
         """Load the traces with spans stored within `REMEMBERED_NS` before the newest one, and register those that may
@@ -105,9 +105,9 @@ class ServiceTurns:
         recent = [trace_id for trace_id, is_recent in newest_last if is_recent]
         for first in range(0, len(recent), _TRACES_AT_ONCE):
             self._take_up(recent[first : first + _TRACES_AT_ONCE])
-            self.look()
+            self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Store new, changed and newly complete turns. Turns that cannot be stored now are stored later."""
         self._store(is_last=False)
 

@@ -92,15 +92,15 @@ class _Feeder:
         appended = self.writer.append_tables(turns_table(turns), spans, points)
         self._exposition.observe([turns[place] for place in appended.turn_places])
         self._turns.take(appended.spans)
-        self._turns.look()
+        self._turns.refresh()
 
     def _until(self, unix_ns: int) -> None:
         """Let the clock go on, and turns become due meanwhile."""
         while self.unix_ns + MINUTE < unix_ns and self.unix_ns:
             self.unix_ns += MINUTE
-            self._turns.look()
+            self._turns.refresh()
         self.unix_ns = unix_ns
-        self._turns.look()
+        self._turns.refresh()
 
     def close(self) -> str:
         """Wait for all turns, and give the page of `/metrics`."""

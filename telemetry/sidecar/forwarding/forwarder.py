@@ -40,7 +40,7 @@ class Forwarding:
         self._clock_s = clock_s
         self._queues = {destination: BoundedQueue(destination, clock_s=clock_s) for destination in destinations}
         self._threads = None
-        # The items that were lost up to the last look, and until when that is a fault.
+        # The items that were lost up to the last refresh, and until when that is a fault.
         self._lost: dict[str, tuple[int, float | None]] = {destination.name: (0, None) for destination in destinations}
         if destinations:
             # Most sidecars forward nothing, and start without it.
@@ -75,7 +75,7 @@ class Forwarding:
         """Return the state of each destination, with all counts since the start."""
         return tuple(queue.state() for queue in self._queues.values())
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Drop requests that are too old, and set or clear the faults; to be called about every second."""
         for queue in self._queues.values():
             queue.expire()

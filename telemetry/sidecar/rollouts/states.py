@@ -55,7 +55,7 @@ class RolloutStates:
     def start(self) -> None:
         """Start evaluating."""
         if self.names:
-            self._task = asyncio.create_task(self._look_when_due())
+            self._task = asyncio.create_task(self._evaluate_when_due())
 
     async def stop(self) -> None:
         """End after the evaluation in progress. Stored verdicts are durable."""
@@ -111,7 +111,7 @@ class RolloutStates:
             self._due_s[name] = float("-inf")
             self._woken.set()
 
-    async def _look_when_due(self) -> None:
+    async def _evaluate_when_due(self) -> None:
         evaluator = self._evaluator
         assert evaluator is not None  # noqa: S101 - without one, nothing is started
         while True:

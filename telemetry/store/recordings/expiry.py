@@ -33,13 +33,13 @@ def remove_expired(store: Path, now_unix_ns: int) -> int:
     now_unix_s = now_unix_ns // NS_PER_S
     for folder in _folders(store / FOLDER):
         for entry in _entries(folder):
-            removed += _look_at(folder, entry.name, now_unix_s)
+            removed += _remove_if_due(folder, entry.name, now_unix_s)
         with contextlib.suppress(OSError):
             folder.rmdir()  # only where it is empty
     return removed
 
 
-def _look_at(folder: Path, name: str, now_unix_s: int) -> int:
+def _remove_if_due(folder: Path, name: str, now_unix_s: int) -> int:
     path = folder / name
     if name.endswith(UNFINISHED_SUFFIX):
         with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 class Expiry:
     """Removes what is due from time to time, in a process that runs for long.
 
-    Where the wall clock jumps between two looks, the second one removes nothing: a clock that is wrong for a moment
+    Where the wall clock jumps between two calls, the second one removes nothing: a clock that is wrong for a moment
     takes nothing away.
     """
 
@@ -91,7 +91,7 @@ class Expiry:
         self._monotonic_s = monotonic_s
         self._last: tuple[float, float] | None = None  # the wall clock and the monotonic one, s
 
-    def look(self) -> None:
+    def remove_due(self) -> None:
         """Remove what is due, at most once in LOOK_EVERY_S."""
         now_s, wall_ns = self._monotonic_s(), self._wall_clock_ns()
         if self._last is not None and now_s - self._last[1] < LOOK_EVERY_S:

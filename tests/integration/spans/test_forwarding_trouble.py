@@ -72,7 +72,7 @@ class Tried:
         return next(state for state in self.forwarding.reports() if state.name == name)
 
     def fault(self, name: str = "up") -> str:
-        self.forwarding.look()
+        self.forwarding.refresh()
         return self.faults.get(f"forward:{name}", "")
 
 

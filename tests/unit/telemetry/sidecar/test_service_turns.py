@@ -84,7 +84,7 @@ def test_committed_spans_are_turns_at_once(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
     life.commit(pipecat_request(spans_of(FOUR)))
-    life.turns.look()
+    life.turns.refresh()
     found = read(tmp_path)
     assert sorted((turn.call_id, turn.turn_index) for turn in found) == [
         (f"conversation-{call}", index) for call in (0, 1) for index in (0, 1)
@@ -101,14 +101,14 @@ def test_a_turn_is_pending_until_its_own_span_comes_and_counted_then(tmp_path: P
     for stage in stages:
         stage.parent_span_id = own.span_id
     life.commit(pipecat_request(stages))
-    life.turns.look()
+    life.turns.refresh()
     (pending,) = read(tmp_path)
     assert (pending.outcome, pending.span_id, life.stored) == ("pending", FOUR[1].span, [])
     life.end()
     clock.unix_ns += S
     life = Life(tmp_path, clock)
     life.commit(pipecat_request([own]))
-    life.turns.look()
+    life.turns.refresh()
     (turn,) = read(tmp_path)
     assert (turn.outcome, turn.span_id, turn.late_spans) == ("ok", FOUR[1].span, None)
     assert [*map(len, life.stored)] == [1]
@@ -128,7 +128,7 @@ def test_each_turn_is_stored_once_in_any_order_with_duplicates_and_lives_that_en
         life.commit(pipecat_request([span]))
         clock.unix_ns += chance.randrange(0, 4 * S)
         if chance.random() < 0.7:
-            life.turns.look()
+            life.turns.refresh()
         if chance.random() < 0.2:
             life.end()
             life = Life(tmp_path, clock)
@@ -158,12 +158,12 @@ def test_what_was_stored_long_before_the_last_commit_is_read_again_when_more_of_
     life.turns.close()
     clock.unix_ns += UPDATED_WITHIN_NS - S
     life.commit(pipecat_request(FOUR[2].spans()))
-    life.turns.look()
+    life.turns.refresh()
     life.end()
     life = Life(tmp_path, clock)
     assert life.state.framework_spans_open == 0
     life.commit(pipecat_request(stages))
-    life.turns.look()
+    life.turns.refresh()
     assert [(turn.span_id, turn.outcome, turn.late_spans) for turn in read(tmp_path) if turn.outcome == "ok"] == [
         (FOUR[2].span, "ok", None),
         (FOUR[1].span, "ok", None),
@@ -183,9 +183,9 @@ def test_stages_that_come_after_a_day_double_no_turn(tmp_path: Path) -> None:
     life = Life(tmp_path, clock)
     clock.unix_ns += REMEMBERED_NS + S
     life.commit(pipecat_request(FOUR[2].spans()))
-    life.turns.look()
+    life.turns.refresh()
     life.commit(pipecat_request(stages))
-    life.turns.look()
+    life.turns.refresh()
     assert sorted(turn.span_id for turn in read(tmp_path)) == sorted([FOUR[1].span, FOUR[2].span])
     life.end()
 
@@ -200,11 +200,11 @@ def test_turns_that_cannot_be_stored_now_are_stored_later(tmp_path: Path, monkey
             raise StoreError("no room")
 
         patch.setattr(life.writer, "replace_turns", full)
-        life.turns.look()
+        life.turns.refresh()
         life.commit(pipecat_request(spans_of([PipecatTurn(2, 0)])))
-        life.turns.look()
+        life.turns.refresh()
     assert [fault.name for fault in life.faults.all()] == ["service_turns"]
-    life.turns.look()
+    life.turns.refresh()
     assert len(read(tmp_path)) == 5
     assert life.faults.all() == ()
     life.end()
@@ -240,11 +240,11 @@ def test_a_turn_that_cannot_be_stored_for_what_it_holds_harms_no_other(
 
     monkeypatch.setattr(life.writer, "replace_turns", fussy)
     life.commit(pipecat_request(spans_of(FOUR)))
-    life.turns.look()
+    life.turns.refresh()
     assert sorted(turn.span_id for turn in read(tmp_path)) == sorted(each.span for each in FOUR if each is not FOUR[1])
     assert sum(map(len, life.stored)) == 3
     assert "not this one" in life.faults.all()[0].sentence
-    life.turns.look()
+    life.turns.refresh()
     assert sum(map(len, life.stored)) == 3, "it is not tried again"
     life.end()
 
@@ -283,19 +283,19 @@ def test_a_turn_whose_stages_come_late_is_judged_anew(tmp_path: Path) -> None:
     life = Life(tmp_path, clock)
     *stages, own = without_latency(FOUR[1])
     life.commit(pipecat_request([own, *FOUR[2].spans()]))
-    life.turns.look()
+    life.turns.refresh()
     clock.unix_ns += COMPLETE_AFTER_NS
-    life.turns.look()
+    life.turns.refresh()
     other = FOUR[2].trace, FOUR[2].span, "ok", None
     assert sorted(outcomes_of(read(tmp_path))) == [(FOUR[1].trace, FOUR[1].span, "no_reply", None), other]
     clock.unix_ns += 4 * S
     life.commit(pipecat_request(stages))
-    life.turns.look()
+    life.turns.refresh()
     assert sorted(outcomes_of(read(tmp_path))) == [(FOUR[1].trace, FOUR[1].span, "ok", 3), other]
     assert (life.state.framework_spans_late, life.state.revised_turns) == (3, 1)
     assert [[turn.outcome for turn in turns] for turns in life.revised] == [["ok"]]
     assert sum(map(len, life.stored)) == 2, "each turn is counted once"
-    life.turns.look()
+    life.turns.refresh()
     assert life.state.revised_turns == 1
     life.end()
 
@@ -306,9 +306,9 @@ def test_a_turn_is_the_same_after_a_restart_whatever_came_late(tmp_path: Path) -
     life = Life(tmp_path, clock)
     *stages, own = without_latency(FOUR[1])
     life.commit(pipecat_request([own]))
-    life.turns.look()
+    life.turns.refresh()
     clock.unix_ns += COMPLETE_AFTER_NS
-    life.turns.look()
+    life.turns.refresh()
     life.commit(pipecat_request(stages))  # and the process is killed before it looks
     life.end()
     life = Life(tmp_path, clock)
@@ -328,13 +328,13 @@ def test_a_late_stage_that_begins_earlier_makes_no_second_row_of_its_turn(tmp_pa
     life = Life(tmp_path, clock)
     *stages, own = FOUR[0].spans()
     life.commit(pipecat_request([own]))
-    life.turns.look()
+    life.turns.refresh()
     assert life.state.framework_spans_open == 0
     for stage in stages:
         stage.parent_span_id = own.span_id
         stage.start_time_unix_nano -= 3 * S
     life.commit(pipecat_request(stages))
-    life.turns.look()
+    life.turns.refresh()
     (revised,) = read(tmp_path)
     assert (revised.span_id, revised.started_unix_ns) == (FOUR[0].span, FOUR[0].start_unix_ns - 3 * S)
     life.end()

@@ -92,7 +92,7 @@ def test_what_the_disk_refuses_is_to_be_sent_again_and_counted_once(
         assert isinstance(bad, OtlpDecodeError), "it is not worth sending again"
     assert (stored.trace_ids, stored.forwarded, stored.state.received) == ([], [], 0)
     assert [(fault.name, fault.stops_storing) for fault in stored.faults.all()] == [("commit", True)]
-    stored.watch.look()
+    stored.watch.refresh()
     assert stored.faults.all() == (), "it is known to be writable before anybody sends"
     assert stored.store([_request(1)]) == [Taken()]
     assert (stored.state.received, stored.state.stored_turns, len(stored.forwarded)) == (1, 1, 1)
@@ -124,7 +124,7 @@ def test_a_disk_that_will_be_full_soon_is_named(stored: _Stored, monkeypatch: py
 
     with monkeypatch.context() as patched:
         patched.setattr("shutil.disk_usage", lambda _path: Usage())
-        stored.watch.look()
+        stored.watch.refresh()
         assert [(fault.name, fault.stops_storing) for fault in stored.faults.all()] == [("room", False)]
-    stored.watch.look()
+    stored.watch.refresh()
     assert stored.faults.all() == ()

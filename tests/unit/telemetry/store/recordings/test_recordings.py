@@ -142,9 +142,9 @@ def test_a_clock_that_jumps_for_a_moment_takes_nothing_away(tmp_path: Path) -> N
     def later(seconds: float, jump_ns: int = 0) -> None:
         monotonic[0] += seconds
         wall[0] += int(seconds * S) + jump_ns
-        expiry.look()
+        expiry.remove_due()
 
-    expiry.look()
+    expiry.remove_due()
     later(LOOK_EVERY_S)
     later(LOOK_EVERY_S, 3_650 * DAY)
     later(LOOK_EVERY_S, -3_650 * DAY)
