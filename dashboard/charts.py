@@ -37,11 +37,11 @@ from telemetry.store.questions.turns import EDGES_MS, HeatCell, TurnsAnswer, ban
 from telemetry.store.run_folders.entries import RunTrend
 from telemetry.store.run_folders.places import CapacityResult
 
-# A browser lays out so many rows without a person noticing; a page's charts have fewer points than that.
+# A browser lays out this many rows without a noticeable delay; a page's charts have fewer points.
 MOST_ROWS: Final = 1_000
 DECISIONS: Final[dict[Decision, str]] = {"promote": "promote", "hold": "hold", "roll_back": "roll back"}
 _LONGEST_COHORT: Final = 24
-# Of a limit that is farther above all values a line would leave them no height to be read in.
+# A line for a limit farther above all values would leave them too little height to be readable.
 _FARTHEST_LIMIT: Final = 4
 _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}
 _NOT_WORSE: Final = "not shown to be worse"

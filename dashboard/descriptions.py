@@ -40,15 +40,15 @@ ESTIMATED: Final = (
     "estimated from the turns of one call in 16; the exact figure lies in the interval with 95 % confidence"
 )
 
-# A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
+# A caller's turn with its think time rarely lasts longer: longer silence is reported.
 LIVE_WITHIN_S: Final = 30.0
-# A turn that is dated further ahead than a live one may lie back says nothing of when it came.
+# A turn dated further in the future than the limit for live turns in the past does not show when it arrived.
 AHEAD_S: Final = 30.0
-# A process of the load generator reports its health every second or so; a busy machine may hold that up.
+# A process of the load generator reports its health about every second; a busy machine may delay that.
 QUIET_AFTER_S: Final = 10.0
 
 State = Literal["live", "stale", "ended"]
-# How a moment is written.
+# The format of a time.
 Clock = Callable[[int], str]
 
 

@@ -133,7 +133,7 @@ def announce(url: str) -> None:
 
 def serve(options: LaunchOptions) -> None:
     """Run the dashboard until SIGTERM or SIGINT. Raises ConfigError when it cannot start as asked."""
-    # Takes a second, as it imports Streamlit.
+    # Takes a second because it imports Streamlit.
     from dashboard.web_server import claimed_socket, configure, end_by_signals, serve_until_ended
 
     end_by_signals()
@@ -157,9 +157,9 @@ def serve(options: LaunchOptions) -> None:
             f"dashboard: listening on {options.host}, so anyone who reaches port {port} can read every figure: "
             "it has no login of its own\n"
         )
-    # The dashboard must not disturb measurements on the same machine: the load generator has precedence.
+    # The dashboard must not disturb measurements on the same machine: the load generator has priority.
     os.nice(POLITENESS)
     configure(streamlit_options(options, port))
     for page in iter_modules(pages.__path__):
-        import_module(f"dashboard.pages.{page.name}")  # takes a second, which no viewer is to wait for
+        import_module(f"dashboard.pages.{page.name}")  # takes a second, which would delay the first viewer
     serve_until_ended(APP, claimed, lambda: announce(url_of(options.host, port)))

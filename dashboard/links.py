@@ -44,7 +44,7 @@ _NUMBERS: Final = ("from_ms", "below_ms", "since_s", "until_s", "at_page", "rows
 _LARGEST: Final = 10**12
 _STATES: Final[tuple[str, ...]] = get_args(EntryState)
 _CALLERS: Final = re.compile("0|[1-9][0-9]{0,8}")
-# What a parameter may be, where it is one of a few values.
+# The values of a parameter that has a fixed list of them.
 _ALLOWED: Final[dict[str, Sequence[str]]] = {
     "length": LENGTH_CLASSES,
     "route": ROUTES,

@@ -27,11 +27,11 @@ ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
 ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
 # A JSON list of places with runs; without it the one store is the place.
 ENV_RUNS: Final = "VOICEPROBE_DASHBOARD_RUNS"
-# The address of Locust's page, where there is one to start callers on.
+# The address of Locust's page, if there is one on which to start callers.
 ENV_LOCUST: Final = "VOICEPROBE_DASHBOARD_LOCUST"
 # The parameter of a link that names the store.
 STORE: Final = "store"
-# A selector of more is no help; the page Runs has all of them.
+# A longer selector would not help; the Runs page has all of them.
 MOST_ELSEWHERE: Final = 50
 _FAULT: Final = "The changed file cannot be used, and every page judges by the version before it: {}"
 

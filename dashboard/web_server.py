@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FIRST_PAGE: Final = "now"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# As Streamlit's own command has them, and without a word of the server's own.
+# As in Streamlit's own command, and without log messages of the server.
 _SERVER: Final[dict[str, Any]] = {
     "ws": "websockets-sansio",
     "ws_ping_interval": 30,
@@ -52,7 +52,7 @@ class HostGuard:
         if scope["type"] in ("http", "websocket") and (fault := _fault_of_names(scope)) is not None:
             await _refuse(fault, scope, receive, send)
         elif scope["type"] == "http" and scope["path"].strip("/") == FIRST_PAGE:
-            # Streamlit has the first page at the root alone, and calls its own name not found.
+            # Streamlit serves the first page only at the root, and answers 404 under the page's own name.
             query = scope["query_string"].decode("latin-1")
             await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
         else:
@@ -65,7 +65,7 @@ def _fault_of_names(scope: "Scope") -> str | None:
     headers = Headers(scope=scope)
     host, origin = headers.get("host"), headers.get("origin")
     if scope["path"] == HEALTH_PATH:
-        return None  # a probe uses whatever name it has, and learns nothing
+        return None  # a probe may use any name, and gets no data
     if not is_host_allowed(host):
         return _named("host name", host)
     # Without a list of names, the page that asks must be one of the same address.
@@ -126,7 +126,7 @@ def claimed_socket(host: str, port: int) -> socket.socket:
     claimed: socket.socket | None = None
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        # A name of both kinds, such as localhost, is opened at 127.0.0.1, where everybody looks for it.
+        # A name with both address families, such as localhost, is opened at 127.0.0.1, as users expect.
         family, kind, protocol, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
         claimed = socket.socket(family, kind, protocol)
         claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

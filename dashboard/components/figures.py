@@ -229,7 +229,7 @@ def cohorts(summaries: Sequence[CohortSummary], headline: Mapping[str, Objective
         status, color = headline.get(summary.cohort), f"vp-c{index}" if index < 2 else "vp-c"
         good: str | TableCell = formatting.DASH
         if status is not None:
-            # Where there are turns enough to say something.
+            # Only if there are enough turns for a ratio.
             is_enough = status.verdict.eligible >= status.verdict.minimum_turns
             few = TableCell(f"too few ({formatting.number(status.verdict.decided)})", css="few")
             good = formatting.percent(status.verdict.ratio, status.verdict.target) if is_enough else few
@@ -299,9 +299,9 @@ def slowest(turns: Sequence[Turn], choice: Choice, clock: Clock) -> Html:
     return Html(section(title, "open one for its waterfall") + table(title, columns, rows, css="vp-slow"))
 
 
-# Objectives on these metrics hold from the end of the caller's speech on: how far the stages up to there may reach.
+# Objectives on these metrics count from the end of the caller's speech: the deadline of all stages up to this one.
 _REACHED: Final = {"asr_final_latency": "ASR", "llm_first_token_latency": "LLM", "voice_to_voice": "voice to voice"}
-# Those on these are about one stage: how far it may reach from where it begins.
+# Objectives on these are about one stage: its deadline counts from its start.
 _ALONE: Final = {
     "endpointing": "endpointing",
     "llm_ttft": "llm",

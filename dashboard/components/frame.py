@@ -121,7 +121,7 @@ class DashboardPage(Generic[_Answer]):
             self._say(error)
             return
         offered, least_s = self.offered(answer), self.least_s(answer)
-        # A refresh that was dearer than its pace had all of the page drawn again.
+        # A refresh that took too long for its interval redrew the whole page.
         about, cost_s = st.session_state.pop(_COST, (None, 0.0))
         every_s = interval_s(least_s, max(context.took_s, cost_s if about == (self.title, context.link) else 0.0))
         # The first picture is of the answer that the selectors show.
@@ -205,7 +205,7 @@ def run_page(
         if summary.limit is not None:
             st.html(says_limit(view) or note(LIMIT_TITLE, [summary.limit.reason]))
         state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
-        # A list of turns that began at chosen times is of the whole run.
+        # A list of turns in a selected time range covers the whole run.
         window = None if summary.filter.since_unix_ns is None else context.choice.window_shown(run)
         overview = trust.overview(run, summary, state, context.now_unix_ns, context.zone, window=window)
         head(overview, trust.trust(run, summary))
@@ -235,7 +235,7 @@ def _title(text: str) -> None:
     drawn = st.context.theme.type
 
     def title() -> None:
-        # The browser says its theme with every question that it asks; a page of an ended run asks none by itself.
+        # The browser reports its theme with every request; a page of an ended run sends none by itself.
         if st.context.theme.type != drawn:
             st.rerun()
         age = ""

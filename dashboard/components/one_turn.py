@@ -75,7 +75,7 @@ def evidence_of(client: Turn | None) -> Html:
     if client is None:
         return pairs("Evidence", [("", "the caller's side is not in the store")])
     unsent, blocked = client.unsent_bytes_at_speech_end, client.send_blocked_worst_ns
-    # Not the instrument's doing: it makes no turn invalid.
+    # Not caused by the instrument: it does not make a turn invalid.
     unread = _ms(blocked) if blocked is None else f"for {_ms(blocked)}"
     rows = [
         ("worst frame lateness", _ms(client.frame_lateness_worst_ns)),

@@ -41,7 +41,7 @@ _ANY_VALUE: Final = {
     "noise": "any noise",
     "route": "any route",
 }
-# Between store and run in the value of an option: in no name of a folder, and in no address.
+# Separates store and run in the value of an option; occurs in no folder name and in no address.
 _IN: Final = "\n"
 
 
@@ -102,7 +102,7 @@ class SelectorRow:
 def selectors_of_run(offered: Offered, choice: Choice, elsewhere: Sequence[RunEntry]) -> SelectorRow:
     """The selectors of a page about a run: run, time and cohort in sight, the others behind "Filters"."""
     default = Choice().window_shown(offered.run) or WHOLE
-    # The default is the empty choice, so that a link names what was chosen alone.
+    # The default is the empty choice, so that a link contains only what was selected.
     windows = WINDOWS if default == WHOLE else [*WINDOWS[:-1], WHOLE]
     chosen = choice.window if choice.window in windows else None
     window = Selector("window", windows, chosen, TIME_LABELS[default], TIME_LABELS)
@@ -189,7 +189,7 @@ def _rewrite_link(names: Sequence[str]) -> None:
     chosen = {name: value for name in names if (value := st.session_state.get(_KEY + name))}
     store, is_elsewhere, run_id = str(chosen.get("run", "")).rpartition(_IN)
     if is_elsewhere:
-        # What was narrowed belongs to the run that was shown.
+        # The restrictions belong to the run that was shown.
         chosen = Choice(run=run_id, store=store).query()
     others = {name: value for name, value in st.query_params.items() if name not in names}
     st.query_params.from_dict({**others, **chosen})

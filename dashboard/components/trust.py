@@ -16,7 +16,7 @@ from telemetry.store.answers import RunRecord, Summary, TelemetryLoss
 from telemetry.store.questions.burn_rates import MeasuredTurns
 from telemetry.store.run_folders.entries import SERVICE_SOURCE, RunEntry
 
-# A state, and what is in it.
+# A state and its text.
 Part = tuple[State, str]
 _MOST_NAMED: Final = 3
 _STATE_SHAPE: Final = {"live": "●", "stale": "◌", "ended": "■"}
@@ -160,7 +160,7 @@ def turns_trust(measured: MeasuredTurns) -> Trust:
     return Trust([validity, telemetry, calibration], [*lines, telemetry_fact, fact("calibration", text)])
 
 
-# Of a list of runs, those that go on are left out: their figures change at every look, and claim nothing yet.
+# Running runs of a list are left out: their figures change at every refresh, and they have no verdict yet.
 def runs_overview(listed: Sequence[RunEntry], total: int, zone: tzinfo) -> Html:
     """One line: how many runs are listed, when the newest began, and how many turns they have."""
     ended = _ended(listed)
@@ -189,7 +189,7 @@ def runs_trust(listed: Sequence[RunEntry]) -> Trust:
     reported = [entry for entry in ended if entry.source == SERVICE_SOURCE]
     validity = _validity(sum(entry.invalid for entry in invalid), total)
     weak = [_some_of(len(limited), len(ended), "generator-limited")] if limited else []
-    # The number of all runs has been said where both are.
+    # If both occur, the first part states the number of all runs.
     damaged_text = f"{number(len(damaged))} damaged" if limited else _some_of(len(damaged), len(ended), "damaged")
     weak += [damaged_text] if damaged else []
     if weak:

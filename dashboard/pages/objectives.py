@@ -20,7 +20,7 @@ from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage
 
 OBJECTIVE: Final = "objective"
 EVERY_RUN: Final = "every run of this store"
-# What narrows the turns besides the run.
+# The parameters that restrict the turns besides the run.
 _NARROWING: Final = ("cohort", "length", "noise", "route")
 _SOURCES: Final = {"client": "as callers heard it", "service": "as services report of themselves"}
 _CAPTION: Final = "burn rate of each window: ×1 uses the budget up in 28 days"
@@ -84,7 +84,7 @@ def _overview(view: ObjectivesPage, context: PageContext) -> Html:
     counted = [f"<b>{states.count(state)}</b> {words}" for state, words in labels.items() if state in states]
     newest = day_and_time(answer.newest_unix_ns or 0, context.zone)
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
-    # Which turns the figures are of, and what of a link from another page is not looked at.
+    # The turns that the figures cover, and the parameters of a link from another page that are ignored.
     narrowed = [(name, value) for name in _NARROWING if (value := getattr(choice, name)) is not None]
     ignored = " and ".join(name for name, value in (("time", choice.window), ("phase", choice.phase)) if value)
     whatever = f", whatever {ignored} the link names for other pages" if ignored else ""

@@ -147,7 +147,7 @@ def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) 
     ticked = [place for place, entry in enumerate(entries) if entry.reference in wanted]
     kept = [entry.reference for entry in _left_out(_ticked(listing.entries), entries)]
     # A tick is known by its row: a list with another run in it is another list, ticked as the link says.
-    # So is a list whose ticks were taken away at once.
+    # The same holds for a list whose ticks were all removed at once.
     unticked: int = st.session_state.get(_UNTICKED, 0)
     key = f"{_KEY}{crc32(repr([unticked, *(entry.reference for entry in entries)]).encode()):08x}"
 

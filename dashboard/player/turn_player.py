@@ -128,7 +128,7 @@ def _shared(excerpt: CallExcerpt | None, zero_perf_ns: int, key: str, periods: S
     def ms(perf_ns: int) -> float:
         return in_milliseconds(perf_ns - zero_perf_ns)
 
-    # Of a call in which nothing was spoken there is no period to show.
+    # A call without speech has no period to show.
     lows, highs = [low for low, _ in periods] or [0.0], [high for _, high in periods] or [0.0]
     peaks: list[list[float]] = []
     missing: list[list[float | str]] = []

@@ -8,5 +8,5 @@ and the limits of the sockets last. gRPC's core reads its setting when it is fir
 
 import os
 
-# Otherwise it logs what any client sends that is not gRPC.
+# Otherwise it logs what clients send that is not gRPC.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

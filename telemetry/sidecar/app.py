@@ -39,7 +39,7 @@ def run(options: SidecarOptions) -> int:
     progress; what was acknowledged is stored in any case.
     """
 
-    os.umask(0o077)  # the database makes files of its own next to the store's
+    os.umask(0o077)  # the database creates its own files next to those of the store
 
     async def main() -> None:
         stop = StopRequests()
@@ -91,7 +91,7 @@ def _parameter(setting: SidecarSetting) -> inspect.Parameter:
         rich_help_panel=setting.group.capitalize(),
         hidden=setting.is_secret,
     )
-    # Texts are checked where those of the environment are, so that all faults are reported at once.
+    # Texts are checked together with those of the environment, so that all faults are reported at once.
     kind = list[str] if setting.is_repeated else bool if is_boolean else str
     annotation = Annotated[kind | None, declared]
     return inspect.Parameter(setting.key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

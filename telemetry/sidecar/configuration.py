@@ -38,7 +38,7 @@ DEFAULT_ORIGIN: Final = "default"
 # Between the values of a setting that is repeated.
 SEPARATOR: Final = os.pathsep
 HIDDEN: Final = "[hidden]"
-# Kubernetes sets such variables for a service that is called voiceprobe-sidecar; none of them is meant for us.
+# Kubernetes sets such variables for a service named voiceprobe-sidecar; they are not our settings.
 _SERVICE_LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
 _FLAG, _VARIABLE, _FILE = 2, 1, 0
 

@@ -12,7 +12,7 @@ from telemetry.model.errors import StoreError
 from telemetry.sidecar.logs import log_event
 from telemetry.store.writer import StoreWriter
 
-# A disk with less room than this will be full soon.
+# A disk with less free space than this will be full soon.
 ROOM_BYTES_MIN: Final = 32 << 20
 _COMMIT: Final = "commit"
 

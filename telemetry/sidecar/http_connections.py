@@ -183,7 +183,7 @@ class HttpConnection(H11Protocol):
             # Not by h11, which forbids a body in the response to some requests.
             self.transport.write(_BAD_REQUEST)
         if self.cycle:
-            # The application may still be at work on it; its response has no place any more.
+            # The application may still be working on it; its response is discarded.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._close()
@@ -241,7 +241,7 @@ class TlsConnection(SSLProtocol):
             asyncio.get_running_loop(),
             application,
             context,
-            cast(asyncio.Future[None], None),  # nobody waits for the handshake
+            cast(asyncio.Future[None], None),  # nothing awaits the handshake
             server_side=True,
             ssl_handshake_timeout=cast(int, self._known.limits.header_s),
             ssl_shutdown_timeout=self._known.limits.linger_s,

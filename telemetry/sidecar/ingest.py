@@ -32,7 +32,7 @@ _GROUP_COST_BYTES: Final = 64 << 10
 # begin no more often.
 _COMMIT_EVERY_S: Final = 0.04
 _SMALL_GROUP_BYTES: Final = 256 << 10
-# A group ends after about this much work, so that who came first is answered soon.
+# A group ends after about this much work, so that the first request is answered soon.
 _GROUP_S: Final = 0.1
 _GROUP_BYTES_MIN: Final = 64 << 10
 # The rate is a mean that forgets a fifth with each group; before anything was measured it is assumed.

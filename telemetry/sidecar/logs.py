@@ -21,7 +21,7 @@ from telemetry.model.foreign_text import one_line
 MESSAGE_CHARS_MAX: Final = 2000
 _FRAMES_MAX: Final = 8
 _PROCESS: Final = "sidecar"
-# They say in more words at their own level what the sidecar says of itself.
+# Loggers whose messages repeat those of the sidecar.
 _QUIET: Final = ("asyncio", "grpc", "uvicorn")
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def start_logging(log_format: str, log_level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(as_json=as_json))
     logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
-    logging.raiseExceptions = False  # a standard error that nobody reads any more is no reason for a traceback
+    logging.raiseExceptions = False  # a closed standard error must not cause a traceback
     logging.captureWarnings(True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -226,7 +226,7 @@ class Redactor:
             items=[b""] * opened.count,
             resource_of=cut.resource_of,
             scope_of=cut.scope_of,
-            # Those without items are not looked at, and are not written.
+            # Resources and scopes without items are skipped, and not written.
             resources=[b""] * len(cut.resources),
             scopes=[b""] * len(cut.scopes),
             resource_of_scope=cut.resource_of_scope,

@@ -157,7 +157,7 @@ def reply_to(reader: StoreReader, asked: Asked) -> Replied:
     except duckdb.InterruptException:
         return refusal(503, "the question was interrupted; ask about fewer turns")
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, RecursionError, duckdb.Error) as error:
-        # One that cannot be answered may be about one odd turn.
+        # The cause may be a single unusual turn.
         _log.warning("%s cannot be answered", name, exc_info=error)
         return refusal(500, f"{name} cannot be answered ({type(error).__name__}); see the sidecar's messages")
 

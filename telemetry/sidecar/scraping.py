@@ -273,7 +273,7 @@ def _url_fault(url: str) -> str | None:
         named, port = parts.hostname, parts.port
     except ValueError:
         return f"{one_line(without_credentials(url))!r} is not an address; write, for example, {_EXAMPLE}"
-    del port  # asked for only because a bad one raises
+    del port  # read only because an invalid one raises
     if parts.scheme not in ("http", "https") or not named:
         return f"{one_line(without_credentials(url))!r} is not an address of HTTP; write, for example, {_EXAMPLE}"
     if parts.username is not None or parts.password is not None:
@@ -338,13 +338,13 @@ class Scraper:
         self._tasks = []
 
     async def _repeat(self, target: ScrapeTarget) -> None:
-        import httpx  # where a page is read: most sidecars read none, and start without it
+        import httpx  # imported when needed: most sidecars scrape no page
 
         async with httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=WITHIN_S) as client:
             due_s = time.monotonic()
             while True:
                 await self.scrape(target, client)
-                # What took longer than the interval is not caught up with.
+                # Intervals missed by a slow scrape are skipped.
                 due_s = max(due_s + target.interval_s, time.monotonic())
                 await asyncio.sleep(due_s - time.monotonic())
 

@@ -9,7 +9,7 @@ from telemetry.model.addresses import checked_token
 from telemetry.model.errors import ConfigError
 
 _FILE_BYTES_MAX: Final = 64 << 10
-# Others may do nothing, and the group may not write. It may read: so systemd and Kubernetes hand secrets over.
+# No access for others, and no write access for the group. It may read: systemd and Kubernetes pass secrets this way.
 _FORBIDDEN_BITS: Final = stat.S_IRWXO | stat.S_IWGRP
 
 
@@ -24,7 +24,7 @@ def secret_content(path: Path, bytes_max: int) -> bytes:
     The file that was checked is the file that is read. Raises SecretFileError.
     """
     try:
-        # A pipe that nobody writes to must not hold the sidecar up.
+        # A pipe without a writer must not block the sidecar.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             _check(path, os.fstat(descriptor))

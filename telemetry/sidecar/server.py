@@ -61,15 +61,15 @@ from telemetry.store.writer import StoreWriter
 
 # On shutdown, requests in progress get this long to finish: what an exporter waits for an answer.
 _GRACE_S: Final = 10
-# Who asks on this machine by the address in the store's folder.
+# For readers on this machine that use the address in the store's folder.
 _LOOPBACK: Final = "127.0.0.1"
 _OWN_CONNECTIONS: Final = 64
 _WATCH_S: Final = 1.0
-# Turns of services are in the store so long after their spans.
+# Turns of services are stored this long after their spans.
 _TURNS_S: Final = 0.25
-# A group of requests that takes longer than any request may is not going to be stored.
+# A group of requests that takes longer than any request may take will not be stored.
 _HANGS_AFTER_S: Final = 20.0
-# DuckDB's own: checkpoints are made by the one who looks after the store, where the disk has room for them.
+# DuckDB's own limit: the store's maintenance makes checkpoints when the disk has room for them.
 _NEVER: Final = 1 << 40
 
 _log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             if not serving.done():
                 scraper.start()
                 store.rollouts.start()
-                gc.collect()  # what was made until now stays, and need not be looked at again while everybody waits
+                gc.collect()  # existing objects stay, and need not be scanned again in a pause
                 gc.freeze()
                 stack.callback(gc.unfreeze)
                 ready(addresses := _addresses(options, listener.getsockname()[1], grpc_port))

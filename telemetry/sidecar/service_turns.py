@@ -32,7 +32,7 @@ from telemetry.store.writer import StoreWriter
 # Rows become objects in parts of this many, and traces are read again so many at once.
 _ROWS_AT_ONCE: Final = 1_000
 _TRACES_AT_ONCE: Final = 1_000
-# Who stores spans makes turns of them itself where so many wait.
+# The thread that stores spans makes turns of them itself if this many wait.
 _WAITING_MAX: Final = 20_000
 _STORE_FAULT: Final = "service_turns"
 _SPANS_FAULT: Final = "service_spans"

@@ -26,7 +26,7 @@ _KINDS: Final[dict[Any, Kind]] = {str: "text", Path: "path", int: "integer", flo
 _PORT_MAX: Final = 65_535
 _DAY_NS: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
-# Of DuckDB alone; the receivers and the rest of the process come on top of it.
+# For DuckDB alone, without the receivers and the rest of the process.
 _STORE_MEMORY_MIB: Final = 1024
 
 
@@ -241,7 +241,7 @@ def _of_field(key: str, field: FieldInfo) -> SidecarSetting:
 
 SETTINGS: Final = tuple(_of_field(key, field) for key, field in SidecarSettings.model_fields.items())
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
-# The file itself, which no file can name.
+# The path of the file itself, which is not a key of the file.
 CONFIG: Final = SidecarSetting(
     "config",
     "file with settings (TOML); variables and flags take precedence over it",

@@ -59,7 +59,7 @@ def _load_chain(context: ssl.SSLContext, cert: Path, key: Path) -> None:
 
     def no_passphrase() -> str:
         asked.append(True)
-        return ""  # without a callback, OpenSSL would ask at the terminal; an empty one decrypts nothing
+        return ""  # without a callback, OpenSSL would prompt at the terminal; an empty passphrase decrypts nothing
 
     try:
         context.load_cert_chain(cert, key, password=no_passphrase)

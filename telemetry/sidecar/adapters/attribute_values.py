@@ -11,7 +11,7 @@ from telemetry.sidecar.adapters.frameworks import Read, Unit
 
 _NS_IN: Final[dict[Unit, int]] = {"s": 1_000_000_000, "ms": 1_000_000, "ns": 1}
 _EVENT: Final = "event:"
-# A latency beyond this is a clock that was set, or another unit.
+# A longer latency means that the clock was set, or that the unit is another one.
 _LONGEST_LATENCY_NS: Final = 86_400 * 1_000_000_000
 _LARGEST_COUNT: Final = 2**53
 # Values that mean a missing name.

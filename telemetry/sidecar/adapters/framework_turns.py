@@ -26,7 +26,7 @@ _FROM_SPEECH_END: Final[dict[Column, str]] = {
     "endpointing": "endpoint",
     "asr_final_latency": "asr_final",
 }
-# Of those, the ones that are waits for what comes after the speech; an answer may begin before its end.
+# The latencies among them that cannot be negative; only an answer may begin before the end of the speech.
 _WAITS: Final[tuple[Column, ...]] = ("endpointing", "asr_final_latency")
 # Latencies that count from the beginning of a stage's span, and the metrics that have no value without them.
 _OF_STAGES: Final[dict[Column, tuple[str, ...]]] = {
@@ -34,7 +34,7 @@ _OF_STAGES: Final[dict[Column, tuple[str, ...]]] = {
     "llm_first_token": ("llm_first_token_latency", "llm_ttft", "tts_first_chunk_latency"),
     "tts_first_chunk": ("tts_first_chunk_latency",),
 }
-# Spans whose error fails a turn without a reply: an attempt that failed may have been made good by another.
+# Spans whose error fails a turn without a reply: another attempt may have succeeded after a failed one.
 _FAILING: Final[tuple[Role, ...]] = ("turn", "fallback", "llm", "tts")
 _FAILURES: Final[dict[Outcome, FailureKind]] = {
     "error": "endpoint_error",
@@ -147,7 +147,7 @@ class _TurnReading:
         # Of turns that hold everything only the first may begin without the caller, with the call.
         if self._framework.turns == "nested" and self._parts.turn_index > 0:
             return True
-        # Where recognition states when it was done, a span that does not is of the speech that begins the next turn.
+        # If recognition states its end, a span without one belongs to the speech that begins the next turn.
         if any(read.column == "asr_final" for read in self._framework.reads):
             return bool(self._of_stages["asr_final"])
         return bool(self._parts.of("asr"))
@@ -200,7 +200,7 @@ class _TurnReading:
             fault = None if stage is None else stage.fault
             if fault is not None:
                 faults = {**dict.fromkeys(_OF_STAGES[column], fault), **faults}
-        # Without a common clock the first token is no distance from the end of the speech.
+        # Without a common clock the distance of the first token from the end of the speech is unknown.
         for part in self._parts.of("asr"):
             if (skewed := self._parts.outside(part)) is not None and self._token is not None:
                 faults.setdefault("llm_first_token_latency", skewed)
@@ -294,7 +294,7 @@ class _TurnReading:
             if claims and claims[0].part.role.role == "asr":
                 latencies[column] = claims[-1]
             elif claims:
-                # Two spans of one turn state the same: where one of them cannot be, neither is believed.
+                # Two spans of one turn state the same value: if one of them is impossible, neither is trusted.
                 latencies[column] = next((claim for claim in claims if claim.fault is not None), claims[0])
         return latencies
 

@@ -17,7 +17,7 @@ from telemetry.model.services import service_span_table
 
 FILE: Final = "framework-spans.toml"
 
-# What a span of a framework is; see the head of the file.
+# The roles of a framework's spans; see the head of the file.
 Role = Literal[
     "call",
     "call_end",
@@ -34,7 +34,7 @@ Role = Literal[
     "part",
 ]
 Column = Literal[
-    # Who and where.
+    # Identity and place.
     "call_id",
     "turn_number",  # from 1
     # Latencies that a framework states of itself. From the end of the caller's speech:
@@ -45,7 +45,7 @@ Column = Literal[
     "asr_final",
     "llm_first_token",
     "tts_first_chunk",
-    # How the turn went.
+    # The course of the turn.
     "interrupted",
     "call_ended",
     "transcript_events",  # JSON: a list of {type, received_at in s of the wall clock}

@@ -25,7 +25,7 @@ _FAILURES: Final[dict[str, FailureKind]] = {
 # What only a load generator can say of a turn. Turns that ended so count in no ratio and no comparison, so that a
 # service which said it of its slow ones would be judged by the others. `pending` is for the sidecar alone to say.
 _NOT_OF_A_SERVICE: Final = frozenset({"cut", "invalid", "pending"})
-# Moments at which there was audio of the reply.
+# Timestamps at which the reply had audio.
 _OF_AUDIO: Final = frozenset({"tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"})
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.structs.fields(Turn)}
 
@@ -81,7 +81,7 @@ def _moments(parts: SpansOfTurn) -> dict[str, _Moment]:
             _Moment(span_event.unix_ns, part.span)
             for part in (*parts.own, *parts.below, *parts.siblings)
             for span_event in part.span.events
-            if span_event.name == event.name and span_event.unix_ns > 0  # 0 is no moment
+            if span_event.name == event.name and span_event.unix_ns > 0  # 0 is an unset time
         ]
         if stamps:
             chosen = min if event.which == "first" else max

@@ -15,12 +15,12 @@ from telemetry.sidecar.adapters.frameworks import SpanRole
 from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn
 
 CALLS: Final = frozenset({"call", "call_end"})
-# Spans of these are what a turn begins with.
+# A turn begins with a span of one of these roles.
 _TURNS: Final = frozenset({"turn", "user_turn"})
 _STAGES: Final = frozenset({"asr", "llm", "tts"})
-# Of these there is a turn, whether its own span has come or not.
+# A span of one of these roles implies a turn, whether the turn's own span has arrived or not.
 _OF_A_TURN: Final = frozenset({*_STAGES, "speaking"})
-# Spans lie in each other a few levels deep; a sender that repeats ids or nests without end is not followed further.
+# Spans are nested a few levels deep; deeper nesting, or repeated ids, is not followed further.
 _LEVELS_MAX: Final = 100
 
 
@@ -35,7 +35,7 @@ class _Trace:
         self._by_id = {part.span.span_id: part for part in self._parts}
         self._calls = tuple(part for part in self._parts if part.role.role in CALLS)
         self._children: dict[str, list[Part]] = {}
-        # Services whose frameworks know speech are in the trace, so that a request to a model is no turn.
+        # Frameworks that report speech are in the trace, so that a request to a model is not a turn by itself.
         self._speaking: set[str] = set()
         for part in self._parts:
             if part.role.layout != "outermost":

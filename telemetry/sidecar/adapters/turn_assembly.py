@@ -32,7 +32,7 @@ from telemetry.store.schema import fits
 # what they could not send again somewhat later; a reply that is still played, or a further step, takes longer.
 COMPLETE_AFTER_NS: Final = 10_000_000_000
 ANSWER_WITHIN_NS: Final = 120_000_000_000
-# A trace of which nothing has come for so long is forgotten.
+# A trace without new spans for this long is dropped from memory.
 REMEMBERED_NS: Final = 15 * 60 * 1_000_000_000
 # Within this time late spans change a turn.
 UPDATED_WITHIN_NS: Final = 24 * 3600 * 1_000_000_000
@@ -40,7 +40,7 @@ SPANS_MAX: Final = 100_000
 TRACE_SPANS_MAX: Final = 3_000
 _FORGOTTEN_MAX: Final = 200_000
 PENDING: Final = "pending"
-# Of these it is no loss that they belong to no turn.
+# Spans with these roles are not lost if they belong to no turn.
 _OF_NO_TURN: Final = frozenset({*CALLS, "part"})
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class _TurnDetails(NamedTuple):
     has_later_turn: bool
     turn_index: int
     latency_before_ns: int | None
-    is_over: bool  # nothing is waited for
+    is_over: bool  # no more spans are expected
 
 
 class _Made(NamedTuple):
@@ -98,13 +98,13 @@ class _OpenTrace:
     came_ns: dict[str, int] = field(default_factory=dict[str, int])
     made: dict[str, _Made] = field(default_factory=dict[str, _Made])
     stored: dict[str, _Stored] = field(default_factory=dict[str, _Stored])
-    # What should be stored, by the ids of turns; each with those of its spans.
+    # The turns to store, by their ids, each with the ids of its spans.
     wanted: dict[str, _Stored] = field(default_factory=dict[str, _Stored])
     last_ns: int = 0
-    due_ns: int | None = None  # when a pending turn is complete unless more of it comes
+    due_ns: int | None = None  # when a pending turn becomes complete unless more of its spans arrive
     open_spans: int = 0  # of no turn, or of a pending one
     lost_spans: int = 0  # of those, what is a loss when the trace is forgotten
-    # Of a trace that is too long: the spans of its oldest turns, and how many turns these were.
+    # For a trace that is too long: the spans of its oldest turns, and the number of these turns.
     past: set[str] = field(default_factory=set[str])
     past_turns: int = 0
 
@@ -120,7 +120,7 @@ class TurnAssembly:
     def __init__(self, *, spans_max: int = SPANS_MAX, trace_spans_max: int = TRACE_SPANS_MAX) -> None:
         self._spans_max = spans_max
         self._trace_spans_max = trace_spans_max
-        self._traces: OrderedDict[str, _OpenTrace] = OrderedDict()  # that nothing came of for longest first
+        self._traces: OrderedDict[str, _OpenTrace] = OrderedDict()  # the longest without new spans first
         self._spans = 0
         self._touched: dict[str, None] = {}
         self._due: list[tuple[int, str]] = []
@@ -267,7 +267,7 @@ class TurnAssembly:
         """Make a turn at its position in the call; None if nothing was spoken."""
         placed = spans.placed(of.turn_index, of.latency_before_ns)
         if spans.is_expected and placed.end_unix_ns < now_ns - UPDATED_WITHIN_NS:
-            return None  # its own span may have come so long ago that the trace is not known any more
+            return None  # its own span may have arrived so long ago that the trace was dropped
         try:
             turn = own_turn(placed) if placed.framework is None else framework_turn(placed, placed.framework)
         except Exception as error:  # noqa: BLE001 - what one turn holds keeps no other from being made

@@ -140,7 +140,7 @@ class Exposition:
                     self._contradicted.labels(turn.source, _known(cause, semconv.CONTRADICTIONS)).inc()
                 if (service := self._service(turn, now_s)) is not None:
                     self._reported.count((service,), turn)
-                # A silent turn asks nothing, and is no part of the figures.
+                # A silent turn has no question and is not counted.
                 elif turn.source == "client" and turn.turn_kind != "silence":
                     self._count_heard(turn, now_s)
 
@@ -189,7 +189,7 @@ class Exposition:
             objective_families = list(self._objectives.collect())
         yield from objective_families
         if self._has_services:
-            # A latency that no service states has no family.
+            # A latency that no service reports has no family.
             yield from (
                 family for family in self._of_services.collect() if family.samples or family.type != "histogram"
             )
@@ -203,7 +203,7 @@ def _ingested(counts: Mapping[str, Any]) -> Iterator[Any]:
         yield family.of([((), sum(unmapped.values()) if name == "unmapped_spans" else counts[name])])
     yield families.STORED.of(((table,), counts[f"stored_{table}"]) for table in ("turns", "spans", "points"))
     if unmapped:
-        # Those that came first, so that no count ever falls; the others are counted together.
+        # The first names keep their own series, so that no count ever falls; the others are counted together.
         names = [*unmapped.items()]
         if rest := sum(count for _, count in names[_UNMAPPED_MAX:]):
             names[_UNMAPPED_MAX:] = [(OTHER, rest)]

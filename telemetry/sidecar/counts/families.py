@@ -142,7 +142,7 @@ IMPLAUSIBLE: Final = Family(
     "Turns whose sequence number is too far from the others of its process to be believed; no hole was counted.",
 )
 
-# What a service says of itself is never added to what somebody heard.
+# Figures reported by services are never added to those that callers measured.
 _SERVICE: Final = (series.SERVICE_LABEL,)
 REPORTED: Final = TurnFamilies(
     Family(

@@ -24,7 +24,7 @@ MODELS_MAX: Final = 16
 COMBINATIONS_MAX: Final = 384
 # Every combination in whole, and each pair of cohort and route once more (both may be unknown or `other` too).
 PLACES: Final = COMBINATIONS_MAX + (COHORTS_MAX + 2) * (len(semconv.ROUTES) + 2)
-# Three times as long as Prometheus looks back for a sample of a series: nobody still sees one that ends.
+# Three times Prometheus's lookback for a sample: a series that ends is no longer visible.
 IDLE_S: Final = 900.0
 _CHARS_MAX: Final = 64
 _ROUTES: Final = frozenset(("", *semconv.ROUTES))

@@ -24,7 +24,7 @@ from telemetry.sidecar.counts.label_values import COHORTS_MAX, LabelValues
 _SOURCES: Final[tuple[Source, ...]] = ("client", "service")
 _UNKNOWN: Final = ""
 SERVICES_MAX: Final = 16
-# What is counted only once a turn of the run has a value of the metric, and how each is shown.
+# Judgments that are counted only once a turn of the run has a value of the metric, and how each is exposed.
 _WAITING: Final = (Judgment.NO_VALUE, Judgment.NOT_STATED)
 _SHOWN: Final = {Judgment.GOOD: GOOD, Judgment.BAD: BAD, Judgment.NO_VALUE: BAD}
 # Of so many runs it is known which metrics they have; what waits of an older one is never counted.
@@ -73,7 +73,7 @@ class ObjectiveTurns:
             if judgment is None:
                 continue
             waits = judgment in _WAITING and number not in run.valued
-            # An answer whose latency a service does not state is open, whatever the others state.
+            # An answer without a stated latency is open, whatever the other turns state.
             if waits and not (judgment is Judgment.NOT_STATED and objective.metric == HEADLINE):
                 run.waiting.setdefault(place, Counter())[number, judgment] += 1
             else:

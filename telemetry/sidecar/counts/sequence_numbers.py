@@ -61,7 +61,7 @@ class SequenceNumbers:
         known = self._ranges.pop(name, None)
         if known is None:
             if len(self._ranges) >= PROCESSES_MAX:
-                del self._ranges[next(iter(self._ranges))]  # what it lacks stays in `missing`
+                del self._ranges[next(iter(self._ranges))]  # its gaps stay in `missing`
             self._ranges[name] = (observed, None)
             self.missing += observed.missing
             return

@@ -31,7 +31,7 @@ class IngestState:
     framework_spans_left_over: int = 0
     framework_spans_late: int = 0  # that came after their turn was first given
     framework_spans_open: int = 0  # that wait for the rest of their turn
-    revised_turns: int = 0  # that are others because of those
+    revised_turns: int = 0  # that changed because of late spans
     unstorable_turns: int = 0  # of services, with times beyond what can be stored
     unmapped_spans: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])

@@ -19,7 +19,7 @@ from telemetry.sidecar.counts.families import Family
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.signals import Signal
 
-# Why requests are lost without an answer of the destination.
+# Reasons for which requests are lost without an answer of the destination.
 DropReason = Literal["size", "age", "redaction", "stop"]
 DROP_REASONS: Final[tuple[DropReason, ...]] = get_args(DropReason)
 # A request counts as refused once the destination has failed at it so often and taken others in between.
@@ -106,7 +106,7 @@ class BoundedQueue:
             batch: list[QueuedRequest] = []
             for request in islice(self._requests[signal], requests_max):
                 bytes_max -= len(request.body)
-                # One at which the destination failed is sent alone, so that it takes no other with it.
+                # A request at which the destination failed is sent alone, so that others do not fail with it.
                 if batch and (bytes_max < 0 or request.strikes or batch[0].strikes):
                     break
                 batch.append(request)

@@ -15,7 +15,7 @@ from telemetry.sidecar.forwarding.bounded_queue import BoundedQueue, Destination
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.privacy import redactor_of_store
 
-# So long after the last loss, a fault says that requests are lost.
+# For this long after the last loss, a fault says that requests are lost.
 LOSING_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Forwarding:
         # The items that were lost up to the last refresh, and until when that is a fault.
         self._lost: dict[str, tuple[int, float | None]] = {destination.name: (0, None) for destination in destinations}
         if destinations:
-            # Most sidecars forward nothing, and start without it.
+            # Not imported at the start: most sidecars forward nothing.
             from telemetry.sidecar.forwarding.sending import SendingThreads
 
             self._redactor = redactor_of_store(store, names=names)

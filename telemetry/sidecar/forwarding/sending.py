@@ -33,7 +33,7 @@ BATCH_BYTES: Final = 2 << 20
 BATCH_REQUESTS: Final = 1024
 # Requests that come one after another are sent together.
 GATHER_S: Final = 0.3
-# At the end of the sidecar, what waits is sent for so long.
+# At the end of the sidecar, waiting requests are sent for this long.
 DRAIN_S: Final = 5.0
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 60.0
@@ -42,7 +42,7 @@ RETRY_AFTER_MAX_S: Final = 3600.0
 _TRIED_AGAIN: Final = frozenset([401, 402, 403, 404, 405, 407, 408, 421, 425, 429])
 # A destination that refuses so many requests in a row gets the next ones with pauses between them.
 _REFUSALS_MAX: Final = 10
-# Errors of a server that come and go whatever the request is.
+# Temporary errors of a server that do not depend on the request.
 _UNAVAILABLE: Final = (502, 503, 504)
 _SHOWN_CHARS: Final = 200
 _COMPRESSION_LEVEL: Final = 1
@@ -121,7 +121,7 @@ class Upstream:
         return PostResult("doubtful" if is_doubtful else "failed", reason, message, 0, retry_after_s)
 
     def _shown(self, message: str) -> str:
-        # What refuses a request may quote it, and kept texts must not appear in a log.
+        # A refusal may quote the request, and kept texts must not appear in a log.
         return one_line(message, _SHOWN_CHARS) if self._destination.text == "redact" else ""
 
     def _retry_after_s(self, value: str) -> float:
@@ -268,7 +268,7 @@ def _tls_context(destination: Destination) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=destination.ca_file)
         if destination.client_cert_file is not None:
-            # Nobody is asked for a passphrase: a process without a terminal would wait forever.
+            # Do not prompt for a passphrase: a process without a terminal would wait forever.
             context.load_cert_chain(destination.client_cert_file, destination.client_key_file, password="")
     except (ssl.SSLError, OSError) as error:
         where = f"forward destination {destination.name}"

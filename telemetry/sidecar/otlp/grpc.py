@@ -40,7 +40,7 @@ STREAMS_PER_CONNECTION: Final = 64
 _METADATA_BYTES_MAX: Final = 16 << 10
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _Context = Any  # grpc.aio has no type information
-# The public class only passes calls on to this one, and offers no way to put another in its place.
+# The public class only forwards calls to this one, and cannot be given another.
 _AioServer: Any = cygrpc.AioServer
 _NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
 
@@ -133,7 +133,7 @@ def _options(limits: ConnectionLimits) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", header_ms),
         ("grpc.http2.settings_timeout", header_ms),
         ("grpc.max_connection_idle_ms", idle_ms),
-        ("grpc.keepalive_time_ms", idle_ms),  # finds those that are gone without a word
+        ("grpc.keepalive_time_ms", idle_ms),  # detects clients that disappeared
         ("grpc.keepalive_timeout_ms", header_ms),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),

@@ -21,7 +21,7 @@ CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 # Watching calls stay open; each takes one of a connection's streams and a task.
 WATCHERS_MAX: Final = 64
-# How late a change of readiness may be seen.
+# The longest delay before a change of readiness is visible.
 EVERY_S: Final = 0.5
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 # A request is the name of a service. gRPC would take one of 20 MiB, from anybody: few at once, and not for long.
@@ -104,7 +104,7 @@ class GrpcHealth:
             received = await self._slots.receive(context.read)
         except (NoSlot, TimeoutError):
             await context.abort(grpc.StatusCode.UNAVAILABLE, _BUSY)
-            raise  # which abort does
+            raise  # raised by abort
         if received is not _NO_MESSAGE and len(octets := cast(bytes, received)) <= _REQUEST_BYTES_MAX:
             with contextlib.suppress(DecodeError):
                 return StringValue.FromString(octets).value

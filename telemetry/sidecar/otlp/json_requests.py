@@ -50,7 +50,7 @@ _Kind = TypeVar("_Kind")
 _POINT_KINDS: Final = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 # An attribute's value takes four brackets a level at most, and all around it seven.
 _BRACKETS_MAX: Final = 4 * (DEPTH_MAX + 1) + 7
-# A text to its end, or a bracket. Nothing is looked at twice, also where the last text has no end.
+# A complete text, or a bracket. Every byte is scanned once, even if the last text has no end.
 _TEXT_OR_BRACKET: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _HALF_ESCAPE: Final = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -72,7 +72,7 @@ def metrics_from_json(body: bytes) -> bytes:
         if fault is not None:
             raise fault
         metric = _checked(item, dict, "metrics")
-        # One that states several kinds of points, which protobuf cannot, is as many.
+        # A metric with several kinds of points, which protobuf does not allow, becomes several metrics.
         for kind in (point_kind for point_kind in _POINT_KINDS if point_kind in metric):
             others = [other for other in _POINT_KINDS if other != kind]
             added = scope.metrics.add()

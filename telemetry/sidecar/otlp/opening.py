@@ -180,7 +180,7 @@ _MESSAGES: Final[dict[Signal, tuple[str, str, type[Span] | type[Metric]]]] = {
     "metrics": ("ExportMetricsServiceRequest", "metrics", Metric),
 }
 _REASONS_MAX: Final = 3
-# A name is shown to tell which item is meant.
+# A name is shown to identify the item.
 SHOWN_CHARS: Final = 500
 _Made = TypeVar("_Made")
 

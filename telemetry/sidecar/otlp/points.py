@@ -180,7 +180,7 @@ def _summary(point: SummaryDataPoint) -> dict[str, Any]:
     quantiles = [(entry.quantile, entry.value) for entry in point.quantile_values]
     if not all(0 <= quantile <= 1 for quantile, _ in quantiles):
         raise RefusedPoint("a quantile is not between 0 and 1")
-    # NaN is what Prometheus states where nothing was observed of late.
+    # Prometheus reports NaN if nothing was observed recently.
     known = [(quantile, None if math.isnan(value) else _finite(value)) for quantile, value in quantiles]
     return {"value": None, "count": _count(point.count), "sum": _finite(point.sum), "quantiles": known}
 

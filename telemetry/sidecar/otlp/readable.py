@@ -34,7 +34,7 @@ _NESTED: Final = {
     KVLIST: common_pb2.KeyValueList.DESCRIPTOR.full_name,
 }
 _ATTRIBUTE, _POINT, _EXEMPLAR = "attribute", "point", "exemplar"
-# These are left out as a whole with an attribute of theirs.
+# These are left out as a whole if one of their attributes is.
 _PARTS: Final = {
     metrics_pb2.Exemplar.DESCRIPTOR.full_name: _EXEMPLAR,
     metrics_pb2.NumberDataPoint.DESCRIPTOR.full_name: _POINT,

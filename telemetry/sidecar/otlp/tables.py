@@ -215,6 +215,6 @@ def _as_sent(pairs: Sequence[KeyValue]) -> tuple[dict[str, Any] | None, list[Key
         elif item_kind == "int_value":
             integers.extend(content)
         values[name] = content
-        if content == default:  # which no turn says when it is written again
+        if content == default:  # which is not written when the turn is exported again
             left.append(pair)
     return (values if max(map(abs, integers)) < INTEGER_LIMIT else None), left

@@ -32,7 +32,7 @@ BEGUN: Final = 200
 UNKNOWN: Final = 404
 REFUSED: Final = 409
 UNAVAILABLE: Final = 503
-# A promotion is acted upon while it is at most so many intervals old.
+# A promotion is acted upon while it is at most this many intervals old.
 FRESH_INTERVALS: Final = 3
 FRESH_GRACE_S: Final = 30.0
 
@@ -187,7 +187,7 @@ class RolloutEvaluator:
             return REFUSED, state.sentence
         is_first = history.stage == plan.stages[0].name and stage in (None, history.stage)
         if is_first and log.kept.moves == 0 and not any(look.candidate_turns for look in history.looks):
-            # Nobody has the change yet: the first share needs no verdict, but a plan that can be evaluated.
+            # No caller has the change yet: the first share needs no verdict, only a plan that can be evaluated.
             log.move(history.stage, now, self.asker)
             return BEGUN, f"the stage {history.stage} begins"
         if stage == history.stage:

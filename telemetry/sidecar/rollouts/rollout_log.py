@@ -22,7 +22,7 @@ from telemetry.store.reader import OWNED_WITHIN_S, StoreReader
 from telemetry.store.rollout_rows import KeptHistory, RolloutEntry, RolloutRow, in_use, insert_row
 from telemetry.store.wire import owner_of
 
-# Locks of those who decide.
+# Locks of the processes that decide.
 FOLDER: Final = "rollouts"
 
 
@@ -130,7 +130,7 @@ def keep_row(store: Path, row: RolloutRow) -> None:
         except StoreError as error:
             if not isinstance(error.__cause__, ConnectionRefusedError):
                 raise
-            # It was killed, and the file says where it was: the store can be opened.
+            # The owner was killed, and left its file behind: the store can be opened.
         try:
             with owned(store) as database:
                 return insert_row(database, row)

@@ -26,7 +26,7 @@ from telemetry.sidecar.rollouts.evaluation import (
 # Before the answer, an evaluation that has begun comes to its end.
 ANSWER_WITHIN_S: Final = 30.0
 WAITING_MAX: Final = 8
-# What could not be evaluated is tried again soon.
+# A failed evaluation is tried again soon.
 AGAIN_S: Final = 5.0
 # It may have begun all the same: a second request is answered by where the rollout is.
 _NO_ANSWER: Final = StageAnswered(UNAVAILABLE, "no answer came; ask where the rollout is, and ask again", "")
