@@ -1,6 +1,6 @@
-"""The shapes in which the store answers: what reports, the dashboard, Prometheus and the gate all read.
+"""The types of the store's answers, which reports, the dashboard, Prometheus and the gate all read.
 
-Durations are integer nanoseconds. Percentiles are exact. None: not measured, or too few values to say.
+Durations are integer nanoseconds. Percentiles are exact. None: not measured, or too few values.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _MOST_BOUND_MS: Final = 1e6
 
 
 def calibrated_bound_ms(declared: object) -> float | None:
-    """The bound of the instrument's error that a run declares; None of anything that is no bound."""
+    """The bound of the instrument's error that a run declares; None for an invalid one."""
     try:
         bound_ms = float(str(declared))
     except ValueError:
@@ -49,10 +49,11 @@ class Filter:
 class RunRecord:
     """One run in the store. `declared` is what the generator declared of itself at the start (strings).
 
-    Turns that a service reports without a run of ours are a run for each service and day (`service`): its figures are
-    of what the service reported, nobody heard them. `lacks_old_turns` when the store was kept to an age or a size, and
-    turns of the run are gone for it. `stored_unix_ns` is when its newest turn was stored, by the store's clock; None
-    where the store does not say. The other moments are those of the senders' clocks."""
+    Turns that a service reports outside a run of callers form a run per service and day (`service`): its figures are
+    the service's own, not measured by callers. `lacks_old_turns` means that retention has removed turns of the run.
+    `stored_unix_ns` is when its newest turn was stored, by the store's clock; None if the store does not know. The
+    other times are of the senders' clocks.
+    """
 
     run_id: str
     first_unix_ns: int
@@ -67,12 +68,12 @@ class RunRecord:
 
     @property
     def reached_unix_ns(self) -> int:
-        """The newest moment of the run, but no moment after it was stored."""
+        """The newest time of the run, at most the time at which it was stored."""
         return self.last_unix_ns if self.stored_unix_ns is None else min(self.last_unix_ns, self.stored_unix_ns)
 
     @property
     def service(self) -> ServiceDay | None:
-        """The service and the UTC day of a run that only a service reported; None of a run of callers."""
+        """The service and the UTC day of a run that only a service reported; None for a run of callers."""
         return service_day(self.run_id)
 
     @property
@@ -84,8 +85,8 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One generator process of a run. One that has not `ended` by the end of its run was lost: `calls_in_flight` is
-    what it reported last."""
+    """One generator process of a run. A process that has not `ended` by the end of its run was lost: `calls_in_flight`
+    is its last report."""
 
     process_id: str
     worker: str  # "2 of 4", as it named itself
@@ -123,8 +124,8 @@ class MetricStats:
     estimated_within: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def within(self, which: Statistic) -> str | None:
-        """The measurement bounds of a statistic, `measured within 806–818`; None where they go without saying or are
-        not known."""
+        """The measurement bounds of a statistic, `measured within 806–818`; None if they equal the value or are not
+        known."""
         bounds = None if self.measured_within is None else getattr(self.measured_within, which)
         return measured_within(DEFINITIONS[self.name], getattr(self, which), bounds)
 
@@ -225,10 +226,10 @@ class TurnCounts:
 class Behavior:
     """Callers' behavior other than asking and waiting, and the endpoint's reactions: counts of valid client turns.
 
-    `barge_ins` are turns whose speech fell into a reply. By `barge_in_end`, the endpoint stopped it (how fast is the
-    metric `barge_in_stop`), it ended by itself, it was not stopped, or the wire leaves that unclear.
-    `barge_ins_missed` were planned and found the reply over. An intent is compared where the script names one and the
-    endpoint reports one.
+    `barge_ins` are turns whose speech overlapped a reply. By `barge_in_end`, the endpoint stopped it (the time is the
+    metric `barge_in_stop`), it ended by itself, it was not stopped, or the wire does not show it. `barge_ins_missed`
+    were planned but the reply was already over. An intent is compared if the script names one and the endpoint reports
+    one.
     """
 
     barge_ins: int = 0
@@ -248,7 +249,7 @@ class Behavior:
 
     @property
     def barge_ins_judged(self) -> int:
-        """Interruptions of which the wire shows how the reply ended."""
+        """Interruptions for which the wire shows how the reply ended."""
         return self.barge_ins_stopped + self.barge_ins_ended + self.barge_ins_not_stopped
 
     @property
@@ -264,9 +265,9 @@ class Behavior:
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """Calls by what became of them; `connect_failure` is the newest reason why a call could not be connected.
+    """Calls by outcome; `connect_failure` is the newest reason why a call could not be connected.
 
-    Of those started, `prevented` are the ones that the generator itself could not connect.
+    Of the started calls, `prevented` are those that the generator itself could not connect.
     """
 
     started: int
@@ -313,7 +314,7 @@ class WerByCondition:
 
     @property
     def wer(self) -> float:
-        """Word error rate; above 1 where more words are heard than were said."""
+        """Word error rate; above 1 if more words are recognized than were spoken."""
         return self.errors / self.words
 
 
@@ -379,9 +380,8 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Messages outside the conversations of the client turns: events of types that the protocol does not know (the
-    names of the first few), events that the endpoint sent twice, and turns on which the service stated latencies of its
-    own."""
+    """Messages outside the conversations of the client turns: events of types unknown to the protocol (the names of the
+    first few), events that the endpoint sent twice, and turns on which the service stated its own latencies."""
 
     unknown: int = 0
     duplicates: int = 0
@@ -403,7 +403,7 @@ class ContradictedValue:
 
     @property
     def text(self) -> str:
-        """The same for people."""
+        """The same as text."""
         metric = DEFINITIONS[self.metric].phrase if self.metric in DEFINITIONS else self.metric
         cause = CONTRADICTION_LABELS.get(self.cause, self.cause.replace("_", " "))
         whose = "heard" if self.source == "client" else "reported"
@@ -412,8 +412,8 @@ class ContradictedValue:
 
 @dataclass(frozen=True, slots=True)
 class Contradictions:
-    """Values that cannot be in the turns of a filter and in what services report of them, the commonest first; and the
-    service's turns that late spans changed, with how many spans those were."""
+    """Impossible values in the turns of a filter and in the services' reports on them, the most common first; and the
+    service's turns that late spans changed, with the number of those spans."""
 
     values: tuple[ContradictedValue, ...] = ()
     late_spans: int = 0
@@ -421,7 +421,7 @@ class Contradictions:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Both as text, by a short name: the same in every report and on the page."""
+        """Both as text, by a short key: the same in every report and on the page."""
         texts: dict[str, str] = {}
         if total := sum(value.turns for value in self.values):
             causes = "; ".join(value.text for value in self.values)
@@ -496,8 +496,8 @@ class SpeechBoundErrors:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Eligible turns that did not end well for one cause; `kind` None where it was not recorded. `example` is what was
-    recorded of the newest of them."""
+    """Eligible turns that failed for one cause; `kind` is None if it was not recorded. `example` is the record of the
+    newest of them."""
 
     kind: str | None
     code: str | None
@@ -507,7 +507,7 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class RemarkCount:
-    """Eligible turns that ended well and of which the endpoint said something all the same."""
+    """Eligible turns that ended well but to which the endpoint added a remark."""
 
     remark: str
     turns: int
@@ -526,7 +526,7 @@ class Retries:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All a summary or a page needs about one filter, from one consistent read of the store."""
+    """All that a summary or a page needs for one filter, from one consistent read of the store."""
 
     filter: Filter
     turns: TurnCounts
@@ -580,8 +580,8 @@ REPORTED_STAGES: Final = ("endpointing", "asr", "llm", "tts")
 
 @dataclass(frozen=True, slots=True)
 class StageStats:
-    """One stage's part in voice-to-voice over the answered turns where it is known: quantiles of its length; p95 None
-    under 20 turns. `by_service`: of turns that callers heard, as far as the service reports it by its own figures."""
+    """One stage's part in voice-to-voice over the answered turns with a known stage: quantiles of its length; p95 is
+    None under 20 turns. `by_service` counts those of turns that callers heard whose stage the service reports."""
 
     name: str
     n: int

@@ -1,4 +1,4 @@
-"""The attributes of a span in the store: pairs of a key and a typed value, and the way in from Python values and out.
+"""The attributes of a span in the store: pairs of a key and a typed value, with conversions from and to Python values.
 
 A value has one field for each type of OTLP, of which at most one is not null. Arrays and lists of pairs are kept as the
 serialized OTLP messages `ArrayValue` and `KeyValueList`, so that the type does not contain itself.
@@ -31,14 +31,14 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def stored_attributes(attributes: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Attributes as the store's column takes them. An integer beyond 64 bits is kept as its decimal text, and a value
-    of a type that OTLP does not have as its text."""
+    """Convert attributes to the store's column. An integer beyond 64 bits becomes its decimal text, and a value of a
+    type that OTLP does not have becomes its text."""
     return [{"key": key, "value": _stored(value)} for key, value in attributes.items()]
 
 
 def read_attributes(pairs: Iterable[Mapping[str, Any]] | None) -> dict[str, object]:
-    """Attributes from the store's column; control characters in names and texts are written out, and of a key that
-    occurs twice the last value is given."""
+    """Read attributes from the store's column; control characters in names and texts are written out, and of a repeated
+    key the last value is returned."""
     return {one_line(pair["key"]): _read(pair["value"]) for pair in pairs or ()}
 
 

@@ -1,4 +1,4 @@
-"""Check of a store's contents: every row is read, and changes nothing."""
+"""Check of a store's contents: every row is read, nothing is changed."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables
 
@@ -16,8 +16,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """The rows that retention has removed from a table: `until_unix_ns` is the latest moment of such a row,
-    `run_ids` are the runs of which other rows are left."""
+    """The rows that retention has removed from a table: `until_unix_ns` is the latest time of such a row, `run_ids` are
+    the runs with other rows left."""
 
     rows: int
     until_unix_ns: int | None
@@ -26,7 +26,7 @@ class RemovedRows:
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """The state of a store. `faults` are sentences; a store without any is sound. `duplicate_turns` are counted more
+    """The state of a store. `faults` are sentences; a store without any is intact. `duplicate_turns` are stored more
     than once."""
 
     store: str
@@ -41,7 +41,7 @@ class StoreCheck:
 
 
 def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -> StoreCheck:
-    """Read every row of a store that nobody writes to. Raises StoreError for a folder that is not a store or has
+    """Read every row of a store that no process writes to. Raises StoreError for a folder that is not a store or has
     another format, and InUseError while a sidecar owns it."""
     rows: dict[Table, int] = {}
     faults: list[str] = []

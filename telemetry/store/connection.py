@@ -1,7 +1,7 @@
 """The connection of a question: statements that all see the same rows of a store.
 
-The tables are `turns`, `spans` and `points` (telemetry.store.schema), whole: a statement says by its conditions what it
-is about, and the more narrowly it says so by time, the less is read. Temporary tables belong to the question.
+The tables are `turns`, `spans` and `points` (telemetry.store.schema), complete: a statement restricts them by its
+conditions, and the narrower these are in time, the less is read. Temporary tables belong to the question.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -23,12 +23,12 @@ Row = dict[str, Any]
 
 
 class BadQuestionError(StoreError):
-    """Raised for a question that there is none of, or parameters that it does not take; the text says which."""
+    """Raised for an unknown question, or invalid parameters; the text says which."""
 
 
 class StoreConnection:
-    """Statements over one snapshot of a store, for the questions of one view; `now_unix_ns` is the moment at which they
-    are asked. Of a view of more than `exact_turns` pages have estimates of percentiles."""
+    """Statements over one snapshot of a store, for the questions of one view; `now_unix_ns` is the time of the
+    question. For a view of more than `exact_turns`, pages show estimates of percentiles."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class StoreConnection:
         self.exact_turns = exact_turns
 
     def at(self, now_unix_ns: int) -> "StoreConnection":
-        """The same snapshot, asked at another moment."""
+        """The same snapshot for a question at another time."""
         return StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
 
     def execute(
@@ -57,7 +57,7 @@ class StoreConnection:
         return self._cursor.sql(statement, params=list(parameters)).to_arrow_table()
 
     def cut_runs(self) -> frozenset[str]:
-        """The runs of which retention has removed turns and left others."""
+        """The runs from which retention has removed some turns and kept others."""
         cut = self.execute(
             """
             SELECT DISTINCT run_id FROM removed WHERE of_table = 'turns' AND run_id IS NOT NULL
@@ -77,5 +77,5 @@ def rows(
 
 
 def rows_of_trace(connection: StoreConnection, table: Table, trace_id: str, *, columns: str, order: str) -> list[Row]:
-    """The rows of a trace in an order of columns."""
+    """The rows of a trace, ordered by the given columns."""
     return rows(connection, f"SELECT {columns} FROM {table} WHERE trace_id = ? ORDER BY {order}", [trace_id])

@@ -1,8 +1,8 @@
-"""The store's one file: a DuckDB database, in a folder that only its user may read, and who owns it.
+"""The store's one file: a DuckDB database, in a folder that only its user may read, and its owner.
 
-One process owns a store: it alone writes, and while it does, it alone can read; every other asks it (`owner.json` says
-where). When nobody owns a store, readers open its file read-only, for one question. A commit is a transaction, and what
-is committed is on the disk.
+One process owns a store: it alone writes, and while it does, it alone can read; every other process asks it
+(`owner.json` has its address). If no process owns a store, readers open its file read-only, for one question. A commit
+is a transaction, and what is committed is on disk.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, paths are quoted here
@@ -56,7 +56,7 @@ _owned: dict[Path, "Database"] = {}
 
 
 class InUseError(StoreError):
-    """A store that another process holds."""
+    """Raised for a store that another process owns."""
 
 
 class Database:
@@ -82,14 +82,14 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Release the file; an owner's last commits are put into it."""
+        """Release the file; the owner's last commits are merged into it."""
         if _owned.get(self.directory.resolve()) is self:
             del _owned[self.directory.resolve()]
         self._connection.close()
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the database, with transactions of its own: to be closed by who asked for it.
-        Raises StoreError."""
+        """Open a separate connection to the database with its own transactions, to be closed by the caller. Raises
+        StoreError."""
         try:
             with self._changed:
                 cursor = self._connection.cursor()
@@ -100,7 +100,7 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[duckdb.DuckDBPyConnection]:
-        """A cursor whose statements all see what is committed now. Raises StoreError."""
+        """Open a cursor whose statements all see the rows committed now. Raises StoreError."""
         with self._changed:
             if self._is_reopening:
                 raise StoreError(f"{self.directory}: the store is opened again after a fault; ask again")
@@ -118,7 +118,7 @@ class Database:
                 self._changed.notify_all()
 
     def interrupt(self, thread: int | None = None) -> None:
-        """Interrupt the statement that a thread runs in a snapshot, None: those of all threads."""
+        """Interrupt the statement that a thread runs in a snapshot; with None, those of all threads."""
         with self._changed:
             for cursor, thread_id in self._snapshots.items():
                 if thread in (None, thread_id):
@@ -126,10 +126,11 @@ class Database:
                         cursor.interrupt()
 
     def reopen(self, within_s: float = READ_WITHIN_S) -> None:
-        """Open the file again, after DuckDB has given it up: it does so where a checkpoint finds the disk full, and
-        nothing that was committed is lost. Snapshots are interrupted; other cursors must be closed before.
+        """Open the file again after DuckDB has invalidated it: it does so if a checkpoint finds the disk full, and no
+        committed row is lost. Snapshots are interrupted; other cursors must be closed before.
 
-        Raises StoreError when it cannot be opened; then this may be tried again."""
+        Raises StoreError if it cannot be opened; then this may be tried again.
+        """
         with self._changed:
             self._is_reopening = True
             try:
@@ -152,8 +153,8 @@ def owned(
     clock_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> Database:
-    """Open a store to write it, creating it when missing; a commit that makes the log of the database longer than
-    `checkpoint_bytes` puts it into the file. Raises StoreError when it cannot be used, and InUseError when another
+    """Open a store to write it, creating it if missing; a commit that makes the write-ahead log longer than
+    `checkpoint_bytes` merges it into the file. Raises StoreError if it cannot be used, and InUseError if another
     process holds it for longer than `within_s`."""
     _refuse_own(directory)
     refuse_earlier(directory)
@@ -181,7 +182,7 @@ def owned_here(directory: Path) -> Database | None:
 
 
 def is_at_rest(directory: Path) -> bool:
-    """Return whether no process owns the store, so that nothing can come to it."""
+    """Return whether no process owns the store, so that nothing can be added to it."""
     try:
         with read_only(directory, within_s=0):
             return True
@@ -198,8 +199,8 @@ def read_only(
     clock_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> Database:
-    """Open a store that nobody owns, to read it. Raises StoreError where there is none or it cannot be read, and
-    InUseError where it is owned after all."""
+    """Open a store without an owner to read it. Raises StoreError if there is none or it cannot be read, and InUseError
+    if it has an owner after all."""
     if not directory.is_dir():
         raise StoreError(f"{directory}: there is no store here; start the sidecar with --store or name its directory")
     _refuse_own(directory)
@@ -224,12 +225,12 @@ def read_only(
 
 
 def is_earlier(directory: Path) -> bool:
-    """Return whether a version before this one wrote the store in a folder."""
+    """Return whether an earlier version wrote the store in a folder."""
     return not (directory / DATABASE_NAME).exists() and any((directory / name).exists() for name in _EARLIER)
 
 
 def refuse_earlier(directory: Path) -> None:
-    """Raises StoreError for the folder of a store that a version before this one wrote."""
+    """Raise StoreError for a folder with the store of an earlier version."""
     if is_earlier(directory):
         raise StoreError(
             f"{directory}: this store was written by an earlier version; export it with that version's "
@@ -329,12 +330,12 @@ def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> Non
 
 
 def number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
-    """Return what a statement gives that has one row of one whole number."""
+    """Return the whole number that a statement selects as its only value."""
     ((value,),) = cursor.execute(statement).fetchall()
     return int(value)
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, without DuckDB's advice to who wrote the statement."""
+    """Return the message of an error, without DuckDB's advice on the statement."""
     line, *_ = str(error).splitlines() or [type(error).__name__]
     return line

@@ -1,7 +1,7 @@
-"""The functions of the questions' SQL that ClickHouse has under another name, or in another form.
+"""The functions in the questions' SQL that ClickHouse has under another name, or in another form.
 
-A store for more than one machine answers the same statements there. `{}` is replaced by the arguments as the statements
-give them, `{0}` and `{1}` for one of them. Functions of both by the same name are in `SHARED`.
+A store for more than one machine would answer the same statements there. `{}` is replaced by the arguments of the call,
+`{0}` and `{1}` by one of them. Functions with the same name in both are in `SHARED`.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Copies a store that nobody writes to into files, for other programs or for another version, and reads them back.
+"""Copies a store that no process writes to into files, for other programs or for another version, and reads them back.
 
 `turns.parquet` and `points.parquet` have the columns of the store. Spans are written as `otel_traces-…`, with the
 columns of the Collector's ClickHouse table, where attributes are texts; or as `spans-…` with the store's own columns,
-which keep every type. `rollouts.parquet` is what was decided on rollouts, if anything was.
+which keep every type. `rollouts.parquet` has the decisions on rollouts, if there are any.
 """
 
 import os
@@ -51,7 +51,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The numbers of rows of each table that were stored, and that were stored already."""
+    """The numbers of rows of each table that were added, and that were already stored."""
 
     turns: int
     spans: int
@@ -106,10 +106,10 @@ def import_export(
     keep_text: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> Imported:
-    """Store what `export` wrote, of this version or an earlier one, in a store (created when missing). What is stored
-    already is left as it is, so that an import that was interrupted may be repeated.
+    """Store the rows that `export` wrote, in this or an earlier version, in a store (created if missing). Rows that are
+    already stored are left as they are, so that an interrupted import can be repeated.
 
-    Raises StoreError for a folder that holds no export, a file that cannot be read, and a store that cannot be written.
+    Raises StoreError for a folder without an export, a file that cannot be read, and a store that cannot be written.
     """
     files = _exported_files(source)
     total = sum(_rows_of(file) for _, file in files)
@@ -152,7 +152,7 @@ def _rows_of(file: Path) -> int:
 
 
 def _read(table: Table, file: Path) -> Iterator[ArrowTable]:
-    """The rows of an exported file in the columns of the store; those that its version did not have are unknown."""
+    """The rows of an exported file in the columns of the store; columns that its version did not have are null."""
     schema = SCHEMAS[table]
     try:
         with pq.ParquetFile(file) as opened:
@@ -178,7 +178,7 @@ def _as_now(content: ArrowTable, schema: Any) -> ArrowTable:
 
 
 def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[ArrowTable]:
-    """The rows of a table; first none, as a file has its columns also where there is no row."""
+    """Yield the rows of a table; first an empty batch, so that a file has its columns even without rows."""
     schema = SCHEMAS[table]
     yield without_rows(schema)
     columns = ", ".join(schema.names)
@@ -188,7 +188,7 @@ def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[Arrow
 
 
 class _Writing:
-    """The files under way, which get their names when all of them are whole."""
+    """The files being written, which get their final names when all of them are complete."""
 
     def __init__(self, target: Path, progress: Progress, total_rows: int) -> None:
         self._target = target
@@ -218,14 +218,14 @@ class _Writing:
         self._progress(self._done_rows, self._total_rows)
 
     def publish(self) -> tuple[Path, ...]:
-        """Give every file its name."""
+        """Rename every file to its final name."""
         files = tuple(self._target / name for name in self._names)
         for file in files:
             file.with_name(file.name + _PART).rename(file)
         return files
 
     def remove(self) -> None:
-        """Remove what is there so far."""
+        """Remove the files written so far."""
         for name in self._names:
             (self._target / (name + _PART)).unlink(missing_ok=True)
 
@@ -236,7 +236,8 @@ def _write(
     name: str,
     shaped: Callable[[ArrowTable], ArrowTable] | None = None,
 ) -> int:
-    """Write all rows, in files of at most SPANS_IN_A_FILE where these have numbers; how many rows they were."""
+    """Write all rows, in numbered files of at most SPANS_IN_A_FILE if the name has a number; return the number of
+    rows."""
     rows = rows_in_file = number = 0
     is_numbered, writer = name != name.format(0), None
     for stored in batches:
@@ -278,7 +279,7 @@ def _import_rollouts(writer: StoreWriter, file: Path) -> None:
 
 
 def _flat(content: ArrowTable) -> ArrowTable:
-    """The table with its lists as JSON text, which a cell of a CSV file can hold."""
+    """The table with its lists as JSON text for the cells of a CSV file."""
     for place, field in enumerate(content.schema):
         if pa.types.is_list(field.type):
             texts = [

@@ -1,4 +1,4 @@
-"""The identity of a row of the store: computed for whole tables, alike for new rows and for stored ones."""
+"""The identity of a row of the store: computed for whole tables, the same for new rows and for stored ones."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -29,8 +29,8 @@ _PERIOD_NS: Final = 10_000_000_000
 
 
 def keys(table: Table, content: ArrowTable) -> list[bytes]:
-    """The identity of each row: its ids; of a turn without any its place in the call; of a point what, whose,
-    when, and which kind."""
+    """The identity of each row: its ids; for a turn without ids its position in the call; for a point its name,
+    process, time and kind."""
     columns = [_binary(content.column(name)) for name in KEY_COLUMNS[table] if name != _KIND]
     if table == "points":
         columns[3] = _digests_in_one_order(columns[3])
@@ -48,8 +48,8 @@ def keys(table: Table, content: ArrowTable) -> list[bytes]:
 
 
 class RecentIdentities:
-    """The identities of all rows of a table that are stored with a moment of `since_ns` or later, at most some
-    `RECENT_MAX`; for what is older the table itself is asked."""
+    """The identities of all stored rows of a table with a time of `since_ns` or later, at most some `RECENT_MAX`; for
+    older rows the table itself is searched."""
 
     def __init__(self, since_ns: int) -> None:
         self.since_ns = since_ns
@@ -57,11 +57,11 @@ class RecentIdentities:
         self._count = 0
 
     def among(self, rows: Iterable[tuple[bytes, int]]) -> set[bytes]:
-        """Return which of these rows, given with their moments, are known."""
+        """Return which of these rows, given with their times, are known."""
         return {key for key, moment in rows if key in self._by_period.get(moment // _PERIOD_NS, ())}
 
     def add(self, rows: Iterable[tuple[bytes, int]]) -> None:
-        """Know further rows; the oldest ones are given up for them."""
+        """Add further rows; the oldest ones are dropped for them."""
         for key, moment in rows:
             if moment >= self.since_ns:
                 self._by_period.setdefault(moment // _PERIOD_NS, set()).add(key)
@@ -73,7 +73,7 @@ class RecentIdentities:
 
 
 def moments(table: Table, content: ArrowTable) -> list[int]:
-    """The moment of each row in nanoseconds since 1970; 0 where it is unknown."""
+    """The time of each row in nanoseconds since 1970; 0 if it is unknown."""
     unix_ns: list[int] = _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_pylist()
     return unix_ns
 
@@ -103,7 +103,7 @@ def _kinds(points: ArrowTable) -> _Column:
 
 
 def _digests_in_one_order(attributes: _Column) -> _Column:
-    """Digests of JSON objects, the same for any order of their names: two senders' orders are one point."""
+    """Digests of JSON objects that do not depend on the order of keys: two senders' orders are one point."""
     encoded = attributes.dictionary_encode()  # few are distinct
     digests = [_digest(_sorted_json(text)) for text in encoded.dictionary.to_pylist()]
     return pa.array(digests, pa.binary()).take(encoded.indices)

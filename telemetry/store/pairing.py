@@ -1,8 +1,8 @@
-"""Pairing of a turn's two sides in one row, when either is stored: the service's report and what its caller heard.
+"""Pairing of a turn's two sides in one row, when either is stored: the service's report and the caller's measurement.
 
-A call of a service is a caller's where it continues the caller's trace, names it at the end of its own name, or has the
-name of exactly one call of callers of about that time. A response is known by its id within the call; where the wire
-shows none, by the turn's place in it. Of what is reported more than once the first counts.
+A service's call belongs to a caller's if it continues the caller's trace, ends its own name with that of the caller's,
+or has the name of exactly one call of callers of about that time. A response is identified by its id within the call;
+if the wire shows none, by the turn's position in it. Of repeated reports, the first counts.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -58,10 +58,10 @@ _Row = dict[str, Any]
 
 
 class TurnSides:
-    """Joins the sides of turns in the transaction that stores them, by the cursor of that.
+    """Pairs the sides of turns in the transaction that stores them, through its cursor.
 
-    It knows the names of the calls of which services reported lately: most turns of callers have no other side, and
-    only what is about as old as the other side of the rest is read.
+    It remembers the names of the calls of which services reported recently: most turns of callers have no other side,
+    and for the rest only rows of about the age of the other side are read.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -69,8 +69,8 @@ class TurnSides:
         self._recall()
 
     def paired(self, turns: ArrowTable, removed: Sequence[Call] = ()) -> ArrowTable:
-        """Turns that are about to be stored, with `PAIRED_COLUMNS`. The stored turns of the other side are changed, and
-        those of which the other side was removed."""
+        """Add `PAIRED_COLUMNS` to the turns to be stored. Stored turns of the other side are updated, including those
+        whose other side was removed."""
         if not turns.num_rows and not removed:
             return turns
         columns = [turns.column(name).to_pylist() for name in _READ]
@@ -95,7 +95,7 @@ class TurnSides:
         return turns
 
     def _other_sides(self, new: Sequence[Call], removed: Sequence[Call]) -> list[_Row]:
-        """The stored turns of the calls of these, as far as they may have another side."""
+        """The stored turns of the calls of these turns that may be the other side."""
         if len(self._since) > self._most_names:
             self._recall()
         self._remember(new)
@@ -124,8 +124,8 @@ class TurnSides:
         self._most_names = _MANY_NAMES + 2 * len(self._since)
 
     def _remember(self, calls: Iterable[Call]) -> None:
-        """Keep since when services report of the calls of these turns. By the name of a call turns are joined where no
-        other call has it: all of about that time are to be read."""
+        """Remember since when services report on the calls of these turns. Turns are paired by the name of a call only
+        if no other call has it: all calls of about that time must be read."""
         for call in calls:
             if call[0] == "service":
                 for name in _names(call):
@@ -135,7 +135,7 @@ class TurnSides:
 
 
 def _names(call: Call) -> set[str]:
-    """Return the names by which the other side may know a call."""
+    """Return the names under which the other side may know a call."""
     _, trace_id, call_id, _ = call
     return {trace_id, call_id, _named_trace(call_id)} - {""}
 
@@ -145,12 +145,12 @@ def _named_trace(call_id: str) -> str:
 
 
 def digest(*names: str) -> int:
-    """Names as a number that a column can hold."""
+    """Hash names to a number that a column can hold."""
     return int.from_bytes(hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _paired(rows: Sequence[_Row]) -> Iterator[tuple[_Row, _Row]]:
-    """Each turn of some calls, given in the order of their beginning, with what its row is to hold."""
+    """Yield each turn of some calls, ordered by start, with the new values of its row."""
     clients = [row for row in rows if row["source"] == "client"]
     services = [row for row in rows if row["source"] == "service"]
     runs = {row["trace_id"]: row["run_id"] for row in clients if row["trace_id"]}
@@ -193,7 +193,8 @@ def _of_client(client: _Row, service: _Row | None) -> _Row:
 
 
 def _of_service(service: _Row, client: _Row | None, heard_run: str | None) -> _Row:
-    """A turn that figures leave out has nothing with which to compare, and what is reported again no stages."""
+    """The columns of a service's turn. A turn that figures exclude has nothing to compare with, and a repeated one has
+    no stages."""
     is_first, columns = service["first"] == id(service), dict(_NO_OTHER)
     if service["heard"] is not None and heard_run is not None:
         columns |= {"heard_call": digest(service["heard"]), "other_run": digest(heard_run)}
@@ -218,10 +219,10 @@ def _other(turn: _Row) -> _Row:
 
 
 def _stages(turn: _Row, points: _Row, later_ns: int = 0) -> _Row:
-    """The stages into which the wait of a turn is divided, from the moments that one side states, by whose account its
-    speech ended so much later. Unknown where moments lie further apart than a column can say.
+    """The stages of a turn's wait, from the timestamps of one side. Unknown if timestamps are too far apart for a
+    column.
 
-    A transcript that came after the first token was not on the way to it: there the model's stage begins at the
+    A transcript that arrived after the first token was not needed for it: then the model's stage begins at the
     endpoint.
     """
     lengths: dict[str, int | None] = dict.fromkeys(STAGES)

@@ -1,6 +1,7 @@
 """A metric point as the store keeps it: gauges, sums, histograms, exponential histograms and summaries of OTLP.
 
-What a kind does not have is unknown (null) in its rows, and so is all but the first columns in rows of former versions.
+Columns that a kind does not have are null in its rows, and so are all but the first columns in rows of earlier
+versions.
 """
 
 from collections.abc import Mapping, Sequence

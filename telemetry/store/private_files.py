@@ -1,4 +1,4 @@
-"""Files and folders that only their owner may read: any of them may contain what people said.
+"""Files and folders that only their owner may read: any of them may contain transcripts or audio.
 
 The modes hold under any umask.
 """
@@ -12,7 +12,7 @@ FOLDER_MODE: Final = 0o700
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, where they are missing; one that exists keeps its mode. Raises OSError."""
+    """Create a folder and its missing parents; the mode of an existing one is kept. Raises OSError."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -37,7 +37,7 @@ def open_private(path: Path, flags: int) -> BinaryIO:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has its content; what is half written is removed again. Raises OSError.
+    """Write a file and wait until its content is on disk; an incomplete file is removed again. Raises OSError.
 
     The name is durable only after `fsync_directory`.
     """

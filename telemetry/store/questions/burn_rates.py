@@ -1,7 +1,7 @@
-"""Error budgets and burn rates of objectives over windows that end now, and the page of objectives.
+"""Error budgets and burn rates of objectives over windows that end at the current time, and the Objectives page.
 
-The period of budgets, which ends now, is counted in parts: the rings between the windows of the newest day, and each
-day before. Every window is a sum of parts.
+The budget period, which ends at the current time, is counted in parts: the intervals between the windows of the newest
+day, and each day before. Every window is a sum of parts.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -44,7 +44,7 @@ _CHOSEN_BY: Final = fields_for("choice", "objective")
 
 @dataclass(frozen=True, slots=True)
 class CountedTurns:
-    """Turns that were asked something and are of no ramp."""
+    """Turns with a question, outside ramps."""
 
     total: int = 0
     invalid: int = 0
@@ -68,8 +68,8 @@ class LimitedTurns:
 
 @dataclass(frozen=True, slots=True)
 class RunsEvidence:
-    """Evidence of the runs of the counted turns. `calibrated_to_ms` is the widest bound of those
-    that are calibrated, as its run declares it."""
+    """Evidence on the measurement of the counted turns. `calibrated_to_ms` is the widest declared bound of the
+    calibrated ones."""
 
     runs: int = 0
     calibrated: int = 0
@@ -79,8 +79,8 @@ class RunsEvidence:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTurns:
-    """The turns that figures are of, and whose they are: all of them with the invalid ones, which no figure counts, the
-    valid ones of generator-limited runs, and what their runs say."""
+    """The turns behind figures and their source: all of them with the invalid ones, which no figure counts, the valid
+    ones of generator-limited runs, and the evidence of their runs."""
 
     source: Source = "client"
     counted: CountedTurns = field(default_factory=CountedTurns)
@@ -156,15 +156,15 @@ def objectives_page(connection: StoreConnection, objectives: Objectives, f: Filt
 
 
 def burn_rates(connection: StoreConnection, objectives: Objectives, f: Filter = ANY) -> BurnRateAnswer:
-    """Error budgets and burn rates of objectives over windows that end now."""
+    """Error budgets and burn rates of objectives over windows that end at the current time."""
     return _burn_rates(connection, objectives, f)[0]
 
 
 def _burn_rates(
     connection: StoreConnection, objectives: Sequence[Objective], f: Filter
 ) -> tuple[BurnRateAnswer, PeriodTurns]:
-    """The objectives over their windows, of the filter's run, cohort, target and dimensions, and the turns that they
-    are of; the filter's time is not looked at. The turns are those that callers heard, where there are any within the
+    """Evaluate the objectives over their windows for the filter's run, cohort, target and dimensions, and return the
+    turns counted; the filter's time is ignored. The turns are those that callers heard, if there are any within the
     longest window, else those that services report."""
     turns = turns_of_period(connection, objectives, f)
     answer = BurnRateAnswer(
@@ -197,8 +197,8 @@ def _budget(objective: Objective, turns: PeriodTurns) -> ErrorBudget:
 
 
 def turns_of_period(connection: StoreConnection, objectives: Sequence[Objective], f: Filter) -> PeriodTurns:
-    """The turns of the filter's run, cohort, target, phase and dimensions; its time is not looked at. Those that
-    callers heard, where a valid one is among them, else those that services report."""
+    """The turns of the filter's run, cohort, target, phase and dimensions; its time is ignored. Turns that callers
+    heard if a valid one is among them, else those that services report."""
     f = of_period(f, connection.now_unix_ns)
     where = judged(f)
     newest: dict[Source, int] = {
@@ -239,8 +239,8 @@ def values_of_turns(connection: StoreConnection, f: Filter, source: Source) -> d
 
 
 def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTurns], source: Source) -> LimitedTurns:
-    """Return the counted turns, by run, of those runs of a source that say nothing about the service: a run is
-    judged by all of its turns, whichever of them are counted. Turns that services report are never among them."""
+    """Return those of the counted turns, by run, whose run says nothing about the service: a run is judged by all of
+    its turns, whichever are counted. Turns that services report are never among them."""
     if source == "service":
         return LimitedTurns()
     declared, emitted = run_spans(connection), turns_of_processes(connection, Condition("true"))
@@ -255,7 +255,7 @@ def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTur
 
 
 def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurns], source: Source) -> MeasuredTurns:
-    """Return how the turns of a source that are counted, by run, were measured."""
+    """Return how well the counted turns of a source, by run, were measured."""
     return MeasuredTurns(
         source,
         sum(by_run.values(), CountedTurns()),
@@ -265,7 +265,7 @@ def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurn
 
 
 def runs_evidence(connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str]) -> RunsEvidence:
-    """Return what some of the runs of a store say of how they were measured."""
+    """Return how well some of the runs of a store were measured."""
     counted = [record for record in known if record.run_id in run_ids]
     if not counted:
         return RunsEvidence()
@@ -279,7 +279,7 @@ def runs_evidence(connection: StoreConnection, known: Iterable[RunRecord], run_i
 
 
 def of_period(f: Filter, now_unix_ns: int) -> Filter:
-    """A filter that means the turns of the longest window, whatever time it asked for."""
+    """The filter over the longest window, whatever its own time."""
     return replace(f, since_unix_ns=now_unix_ns - PERIOD_DAYS * DAY_NS + 1, until_unix_ns=now_unix_ns + 1)
 
 

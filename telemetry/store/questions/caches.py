@@ -1,9 +1,9 @@
-"""Answers from caches, by routes and fallbacks; and the reports of model servers on themselves while turns took
-place: context, kept apart from the figures of turns.
+"""Answers from caches, by routes and fallbacks; and the reports of model servers at the time of the turns: context,
+kept separate from the figures of turns.
 
-vLLM counts the *tokens* that its prefix cache was asked for and had. That is no share of requests or turns, and is
-never averaged with one. Its times of waiting come in buckets: a percentile is known to lie between two bounds, no
-better. The rest is taken over the valid turns that asked something, none of a ramp unless the filter names its phase.
+vLLM counts the *tokens* that its prefix cache was queried for and had. That is not a share of requests or turns, and is
+never averaged with one. Its waiting times are in buckets: a percentile is only known to be between two bounds. All
+other figures are over the valid turns with a question, outside ramps unless the filter names the phase.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -75,14 +75,14 @@ class TimeSaved:
 
 @dataclass(frozen=True, slots=True)
 class FalseAnswers:
-    """Turns whose answer had another intent than the script names, of those where both are known."""
+    """Turns whose answer had another intent than the script names, among those with both intents known."""
 
     judged: int
     other_intent: int
 
     @property
     def share(self) -> float | None:
-        """The share of the judged; None if none was judged."""
+        """Their share; None if no turn has both intents."""
         return self.other_intent / self.judged if self.judged else None
 
 
@@ -145,8 +145,8 @@ def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | 
 
 
 def _renamed(ticks: Sequence[Row], what: str) -> list[tuple[str, int, int]]:
-    """The ticks of tiers or fallbacks under the names that a page shows. Of fallbacks only turns that had one:
-    the others are among the rows to say when turns began."""
+    """The ticks of tiers or fallbacks under the names that a page shows. For fallbacks only turns that had one: the
+    other rows only show when turns began."""
     return [
         (_cache_name(row) if what == "tier" else str(row["value"]), row["tick"], row["n"])
         for row in ticks
@@ -229,7 +229,7 @@ def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _intents(connection: StoreConnection, f: Filter) -> Row:
-    """Return how many hits and misses were judged by their intents, and how many answered another intent."""
+    """Return how many hits and misses had their intents compared, and how many answered another intent."""
     where = judged(f) & valid(f)
     columns = ", ".join(f"count(*) FILTER ({condition}) AS {name}" for name, condition in _INTENTS.items())
     (row,) = rows(connection, f"SELECT {columns} FROM turns WHERE {where.sql}", where.values)
@@ -248,8 +248,8 @@ _BEFORE_NS: Final = 120 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """Times of `count` requests in seconds. The p95 lies above `p95_above_s` and at most at `p95_until_s`, None where
-    it lies beyond the last bucket; both are None with fewer than 20 requests."""
+    """Times of `count` requests in seconds. The p95 is above `p95_above_s` and at most `p95_until_s`, None if it is
+    beyond the last bucket; both are None with fewer than 20 requests."""
 
     count: int
     mean_s: float | None
@@ -259,7 +259,7 @@ class RequestTimes:
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """A server and model over a time. None is not known: the server does not say, or was read fewer than two times.
+    """A server and model over a period. None is unknown: the server does not report it, or was read less than twice.
 
     `prefix_hits_per_token` is cached prompt tokens ÷ prompt tokens looked up.
     """
@@ -347,8 +347,7 @@ def _server(name: str, model: str | None, up: dict[str, Any] | None, series: lis
 
 
 def _grown(series: list[dict[str, Any]], names: Sequence[str]) -> int | None:
-    """Return by how much a counter grew over all engines of a server, by the first of its names that the server
-    uses."""
+    """Return the growth of a counter over all engines of a server, by the first of its names that the server uses."""
     for name in names:
         grown = [row["grown"] for row in series if row["name"] == name and row["steps"]]
         if grown:
@@ -373,7 +372,7 @@ def _spread(series: list[dict[str, Any]], name: str) -> RequestTimes | None:
 
 
 def _between(bounds: Sequence[float], counts: Sequence[int], fraction: float) -> tuple[float, float | None]:
-    """The bounds between which a quantile lies: above the first and at most at the second, None for no bound."""
+    """The bounds of a quantile: it is above the first and at most the second, None for no bound."""
     rank, passed = fraction * sum(counts), 0
     for place, count in enumerate(counts):
         passed += count

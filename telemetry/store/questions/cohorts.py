@@ -1,9 +1,9 @@
-"""The page of cohorts: two cohorts compared, from one snapshot, and the verdict of the rollout about them.
+"""The Cohorts page: two cohorts compared, from one snapshot, and the verdict of the rollout about them.
 
-Where a rollout's log holds a verdict on the two cohorts, and nothing was chosen that narrows the turns, they are those
-of that verdict: of its stage, up to its moment, in every run. Otherwise they are the turns that were chosen. Of more
-turns than a page can read while somebody waits, those of whole callers are drawn, by their ids; bounds of the
-differences are taken over what was read, so that they are as wide as the draw makes them.
+If a rollout's log has a verdict on the two cohorts, and no filter narrows the turns, they are the turns of that
+verdict: of its stage, up to its time, in every run. Otherwise they are the selected turns. If these are more than a
+page can read in time, the turns of a sample of callers are read, chosen by their ids; bounds of the differences are
+computed over the sample, so that they include its uncertainty.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -51,8 +51,8 @@ _CONTROLS: Final = ("control", "stable", "baseline", "a")
 
 @dataclass(frozen=True, slots=True)
 class CohortsQuestion:
-    """The cohorts to compare, and their turns; None: the ones that a rollout is about, else those with most turns, and
-    the turns of its verdict, unless the view narrows them."""
+    """The cohorts to compare, and their turns; None: those of a rollout, else those with most turns, and the turns of
+    its verdict, unless the view narrows them."""
 
     view: ViewQuestion = ViewQuestion()  # noqa: RUF009 - immutable
     control: str | None = None
@@ -101,7 +101,7 @@ class ReadCohorts:
 
 @dataclass(frozen=True, slots=True)
 class _Covering:
-    """A rollout's rows with the plan that it was begun with."""
+    """A rollout's rows with the plan that it was started with."""
 
     record: RolloutRecord
     plan: RolloutPlan
@@ -185,7 +185,7 @@ def _compared(
 
 
 def _lost_of(summary: Summary | None) -> float | None:
-    """The share of a run's turns that is missing; None where its turns carry no sequence numbers."""
+    """The share of a run's turns that is missing; None if its turns carry no sequence numbers."""
     if summary is None or not summary.loss.processes:
         return None
     missing = summary.loss.missing or 0
@@ -193,7 +193,7 @@ def _lost_of(summary: Summary | None) -> float | None:
 
 
 def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: RolloutVerdict | None) -> UnitCounts:
-    """Return the units as the verdict over the same turns counted them, else as they are."""
+    """Return the units as counted by the verdict over the same turns, else count them."""
     if verdict is not None and verdict.units is not None:
         return verdict.units.counts
     in_cohorts = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))

@@ -1,4 +1,4 @@
-"""Turns as the columns that a comparison reads of them, and no others: of a rollout's cohorts, and of a run."""
+"""Turns as the columns that a comparison reads, and no others: of a rollout's cohorts, and of a run."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
@@ -97,7 +97,7 @@ class TurnColumns:
     unit: AssignmentUnit = "call"
 
     def check(self) -> None:
-        """Raises StoreError for a column that a store does not have."""
+        """Raise StoreError for a column that a store does not have."""
         _known("metric", self.metrics, METRICS)
         _known("column", self.reported, _REPORTED)
         _known("dimension", self.slices, SLICES)
@@ -148,7 +148,7 @@ class RunTurnsQuestion:
 
 
 def belongs_to(unit: AssignmentUnit) -> str:
-    """Return who a turn belongs to, as an expression: its call, or the user where it names one."""
+    """Return the owner of a turn, as an expression: its call, or the user if it names one."""
     return "coalesce(user_id, call_id)" if unit == "user" else "call_id"
 
 
@@ -261,7 +261,7 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
 
 
 def asked_of(record: RunRecord) -> dict[str, str]:
-    """Return what a run was asked to do, by name, in one order."""
+    """Return the settings of a run, by name, in a fixed order."""
     known = {**record.declared, "target": record.target, "protocol": record.protocol}
     return {name: str(value) for name in _DECLARED if (value := known.get(name)) is not None}
 

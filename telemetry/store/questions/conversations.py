@@ -1,5 +1,6 @@
-"""Conversations apart from their latency: behavior, recognition, calls without a session, failures and their
-causes, impossible values."""
+"""Conversations apart from their latency: behavior, recognition, calls without a session, failures and their causes,
+impossible values.
+"""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
@@ -125,8 +126,7 @@ def call_counts(connection: StoreConnection, f: Filter = ANY) -> CallCounts:
 
 
 def unreached_runs(connection: StoreConnection, run_ids: Sequence[str]) -> dict[str, str]:
-    """Return `unreached_run` of each of some runs of which no call reached a session; in none of them a caller
-    was answered."""
+    """Return `unreached_run` for the runs of which no call reached a session; no caller was answered in them."""
     statement = f"""
         SELECT run_id, {_CALLS} FROM turns
         WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'client' GROUP BY run_id
@@ -245,8 +245,7 @@ def _rate_interval(sums: Row) -> tuple[float, float] | None:
 
 
 def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]:
-    """Eligible turns that did not end well by their cause, and those that the generator itself prevented, the commonest
-    first."""
+    """Eligible turns that failed, by cause, and those that the generator itself prevented, the most common first."""
     prevented = "(outcome = 'invalid' AND failure_kind = 'generator')"
     where = grouped(f) & Condition(f"(outcome NOT IN ('ok', 'cut', 'invalid') OR {prevented})")
     statement = f"""
@@ -258,7 +257,7 @@ def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]
 
 
 def folded(causes: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
-    """The causes, the commonest first, with what an endpoint with ever new codes sends beyond MOST_CAUSES as one."""
+    """The causes, most common first; those beyond MOST_CAUSES, of an endpoint with ever new codes, are one."""
     if len(causes) <= MOST_CAUSES:
         return tuple(causes)
     rest = causes[MOST_CAUSES - 1 :]
@@ -268,7 +267,7 @@ def folded(causes: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
 
 
 def remarks(connection: StoreConnection, f: Filter) -> tuple[RemarkCount, ...]:
-    """Eligible turns that ended well by what is remarked of them, the commonest first."""
+    """Eligible turns that ended well, by the endpoint's remark, the most common first."""
     where = grouped(f) & Condition("outcome = 'ok' AND outcome_reason IS NOT NULL")
     statement = f"""
         SELECT outcome_reason AS remark, count(*) AS turns

@@ -35,9 +35,9 @@ DIMENSIONS: Final[dict[str, str]] = {
 class TurnSelection:
     """The selected turns of a filter: those that meet all that is not None.
 
-    Bad by the `objective`; a value of `metric` of at least `at_least` and less than `below` (in its unit); begun from
-    `since_unix_ns` on and before `until_unix_ns`. Turns without a value of the metric are not selected, and of an
-    objective those that do not count are left out.
+    Bad by the `objective`; a value of `metric` of at least `at_least` and less than `below` (in its unit); begun at or
+    after `since_unix_ns` and before `until_unix_ns`. Turns without a value of the metric are not selected, and turns
+    that do not count for the objective are left out.
     """
 
     objective: Objective | None = None
@@ -58,8 +58,8 @@ class ExplanationQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The numbers of selected turns and of those that they were compared with, and every dimension, that which explains
-    most first. `is_sample` where the turns were too many to look at all."""
+    """The numbers of selected turns and of those that they were compared with, and every dimension, the one that
+    explains most first. `is_sample` if there were too many turns to read all."""
 
     selected: int
     others: int
@@ -100,7 +100,7 @@ def explained(connection: StoreConnection, asked: ExplanationQuestion, searched:
 
 
 def _selected(selection: TurnSelection) -> Condition:
-    """The selected ones of the turns that count."""
+    """The condition of the selected turns among those that count."""
     condition = Condition("true")
     if selection.objective is not None:
         condition &= Condition(f"{column_of(0)} = {BAD}")
@@ -116,22 +116,22 @@ def _selected(selection: TurnSelection) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurns:
-    """The turns of one in so many calls, as a condition."""
+    """The turns of one in `one_in` calls, as a condition."""
 
     where: Condition
     one_in: int
 
 
 def drawn_turns(connection: StoreConnection, f: Filter) -> DrawnTurns:
-    """The valid turns of a filter, or those of some of their calls."""
+    """The valid turns of a filter, or those of a sample of its calls."""
     where = judged(f) & valid(f)
     (row,) = rows(connection, f"SELECT count(*) AS turns FROM turns WHERE {where.sql}", where.values)
     return drawn(where, row["turns"], MOST_TURNS, "call_id")
 
 
 def drawn(where: Condition, turns: int, most: int, unit: str) -> DrawnTurns:
-    """Draw the turns that meet a condition, or those of one in so many of whom they belong to that about `most` are
-    left. One in twice as many is a part of the same."""
+    """Restrict a condition to the turns of a sample of their owners, so that about `most` turns are left. A smaller
+    sample is a subset of a larger one."""
     one_in = 1
     while turns > most * one_in:
         one_in *= 2
@@ -139,7 +139,7 @@ def drawn(where: Condition, turns: int, most: int, unit: str) -> DrawnTurns:
 
 
 def coded(column: Any) -> tuple[Any, tuple[str, ...]]:
-    """A column of texts as places in their sorted values, with these; NOT_REPORTED where there is none."""
+    """A column of texts as indices into their sorted values, with these; NOT_REPORTED for null."""
     encoded: Any = column.combine_chunks().dictionary_encode()
     labels = np.array(encoded.dictionary.to_pylist(), dtype=object)
     order = np.argsort(labels, kind="stable")
