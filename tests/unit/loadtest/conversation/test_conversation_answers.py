@@ -68,16 +68,14 @@ def test_text_alone_is_no_answer_and_the_speech_after_it_is() -> None:
         ([began("r1"), done("r1")], EMPTY),
     ],
 )
-def test_what_never_became_audible_is_no_reply_and_says_what_came_instead(
-    events: list[VoiceEvent], reason: str
-) -> None:
+def test_turn_without_audible_reply_gives_what_came_instead(events: list[VoiceEvent], reason: str) -> None:
     world = World(make_plan(reply_ms=4_000)).speak().hear(*events).after(3_900)
     assert not world.exchanges
     world.after(200)
     assert (world.last.outcome, world.last.reason) == ("no_reply", reason)
 
 
-def test_of_two_audible_responses_the_first_answers_and_both_are_heard_out() -> None:
+def test_first_audible_response_answers_and_both_are_played() -> None:
     world = World(make_plan()).speak()
     world.hear(began("r1"), audio(tone(300), "r1"), done("r1", owes_response=True, carried=frozenset({"tool_call"})))
     world.after(2_500)
@@ -88,14 +86,14 @@ def test_of_two_audible_responses_the_first_answers_and_both_are_heard_out() -> 
     assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
 
 
-def test_an_announced_response_that_never_comes_after_an_audible_one_leaves_the_turn_ok_with_a_note() -> None:
+def test_missing_announced_response_leaves_turn_ok_with_note() -> None:
     world = World(make_plan(reply_ms=4_000)).speak()
     world.hear(began("r1"), audio(tone(300), "r1"), done("r1", owes_response=True)).after(4_400)
     assert world.last.outcome == "ok"
     assert "tool call" in (world.last.reason or "")
 
 
-def test_an_afterthought_that_comes_when_the_turn_has_ended_is_heard_out_before_the_next_turn() -> None:
+def test_audio_after_turn_end_is_played_before_next_turn() -> None:
     world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(140)
     assert world.conversation.state is State.THINKING
     world.hear(*reply(2_000, "afterthought")).after(1_960)
@@ -104,7 +102,7 @@ def test_an_afterthought_that_comes_when_the_turn_has_ended_is_heard_out_before_
     assert isinstance(world.actions[-1], Say)
 
 
-def test_an_afterthought_without_an_end_does_not_hold_the_caller_for_ever() -> None:
+def test_endless_audio_after_turn_end_delays_caller_up_to_limit() -> None:
     plan = make_plan(turns=2)
     world = World(replace(plan, limits=replace(plan.limits, longest_reply_ns=1_500 * MS)))
     world.speak().hear(*reply(100)).after(140).hear(*reply(60_000, "afterthought")).after(1_500)
@@ -117,7 +115,7 @@ def test_a_superseded_response_without_an_end_of_its_own_is_over() -> None:
     assert (world.last.outcome, world.last.reason, answer_of(world.last)) == ("ok", None, "r2")
 
 
-def test_an_audible_response_that_is_superseded_answers_and_the_newer_one_is_heard_out() -> None:
+def test_superseded_audible_response_answers_and_newer_is_played() -> None:
     world = World(make_plan()).speak().hear(began("r1"), audio(tone(300), "r1")).after(100)
     world.hear(done("r1", SUPERSEDED), *reply(300, "r2")).after(480)
     assert not world.exchanges
@@ -126,7 +124,7 @@ def test_an_audible_response_that_is_superseded_answers_and_the_newer_one_is_hea
     assert "another response took its place" in (world.last.reason or "")
 
 
-def test_a_response_that_the_caller_talked_down_and_that_was_superseded_is_no_answer() -> None:
+def test_response_interrupted_and_superseded_is_no_answer() -> None:
     world = World(make_plan()).after(500)
     world.actions += world.conversation.on_speech_start(world.now, 0)
     world.hear(event(EventKind.SPEECH_STARTED)).after(400).hear(event(EventKind.SPEECH_STOPPED))
@@ -142,18 +140,18 @@ def test_a_cancelled_response_is_no_answer_and_the_next_one_is() -> None:
     assert (world.last.outcome, answer_of(world.last)) == ("ok", "r2")
 
 
-def test_a_response_that_was_announced_and_never_came_is_a_timeout() -> None:
+def test_announced_response_that_never_comes_is_timeout() -> None:
     assert World(make_plan(reply_ms=4_000)).speak().hear(began("r1")).after(4_100).last.outcome == "timeout"
 
 
-def test_a_response_that_is_announced_after_the_answer_and_never_comes_holds_the_turn_for_two_seconds() -> None:
+def test_response_announced_after_answer_holds_turn_two_seconds() -> None:
     world = World(make_plan()).speak().hear(*reply(300), began("r2")).after(2_200)
     assert not world.exchanges
     world.after(200)
     assert (world.last.outcome, answer_of(world.last)) == ("ok", "r1")
 
 
-def test_audio_that_the_endpoint_says_is_all_ends_the_turn_after_two_seconds_without_an_end_of_the_response() -> None:
+def test_turn_ends_two_seconds_after_audio_done_without_end() -> None:
     world = World(make_plan()).speak().hear(*reply(300)[:2], event(EventKind.AUDIO_DONE, response_id="r1"))
     world.after(2_200)
     assert not world.exchanges
@@ -203,7 +201,7 @@ def test_a_reply_that_the_endpoint_broke_off_says_why() -> None:
     assert world.last.reason == "the endpoint broke off its reply (turn_detected) and gave no other"
 
 
-def test_what_the_endpoint_says_beside_an_answer_is_remarked() -> None:
+def test_reports_next_to_an_answer_become_remarks() -> None:
     failed = event(EventKind.ASR_FAILED, message="audio too noisy (asr_error)")
     guardrail = event(EventKind.SERVICE_REPORT, metadata={"guardrail": "profanity"})
     world = World(make_plan()).speak().hear(failed, guardrail, *reply(300, "r1")).after(400)
@@ -214,7 +212,7 @@ def test_what_the_endpoint_says_beside_an_answer_is_remarked() -> None:
     )
 
 
-def test_who_failed_before_anything_was_heard_may_try_again() -> None:
+def test_endpoint_may_retry_after_failure_without_audio() -> None:
     world = World(make_plan()).speak().hear(began("r1"), done("r1", "failed", message="down")).after(1_000)
     world.hear(*reply(300, "r2")).after(400)
     assert (world.last.outcome, answer_of(world.last)) == ("ok", "r2")
@@ -231,7 +229,7 @@ def _endless(longest_ms: int = 5_000) -> CallPlan:
     return replace(plan, limits=replace(plan.limits, longest_reply_ns=longest_ms * MS))
 
 
-def test_a_reply_without_an_end_is_a_timeout_after_its_longest_length() -> None:
+def test_reply_without_end_is_timeout_after_longest_length() -> None:
     world = World(_endless()).speak().hear(began("r1"))
     for _ in range(49):
         world.hear(audio(tone(100), "r1")).after(100)
@@ -260,7 +258,7 @@ def test_silent_audio_without_an_end_is_a_timeout_of_the_reply() -> None:
     assert "was not heard within 10 s" in (world.last.reason or "")
 
 
-def test_silent_audio_without_an_end_into_a_silent_turn_holds_no_caller_either() -> None:
+def test_endless_silent_audio_does_not_block_silent_turn() -> None:
     plan = make_plan()
     quiet = replace(plan.turns[0], clip=None, silence_ns=1_000 * MS)
     world = World(replace(plan, turns=(quiet,))).after(600).hear(began("r1"))
@@ -269,7 +267,7 @@ def test_silent_audio_without_an_end_into_a_silent_turn_holds_no_caller_either()
     assert world.last.outcome == "ok"
 
 
-def test_the_response_that_a_tool_call_announced_belongs_to_the_reply_that_was_broken_into() -> None:
+def test_tool_response_belongs_to_reply_that_was_interrupted() -> None:
     plan = make_plan(turns=2)
     into = replace(plan.turns[1], barge_in=ReplyPoint(after_ns=500 * MS))
     world = World(replace(plan, turns=(plan.turns[0], into))).speak()
@@ -293,14 +291,14 @@ def _interrupting_a_tool_call(turns: int = 2) -> World:
     return world.hear(began("r1"), audio(tone(2_000), "r1"), done("r1", owes_response=True)).after(520).speech_starts()
 
 
-def test_a_response_that_begins_when_the_caller_has_spoken_answers_the_new_turn() -> None:
+def test_response_that_begins_after_speech_answers_new_turn() -> None:
     world = _interrupting_a_tool_call().after(500).speech_ends().hear(*reply(300, "new")).after(2_000)
     first, second = world.exchanges
     assert (answer_of(first), set(first.timeline.replies)) == ("r1", {"r1"})
     assert (second.outcome, answer_of(second)) == ("ok", "new")
 
 
-def test_a_response_that_begins_after_the_endpoint_closed_the_turn_answers_it_also_while_the_caller_speaks() -> None:
+def test_response_after_endpoint_closed_turn_answers_that_turn() -> None:
     world = _interrupting_a_tool_call().hear(event(EventKind.SPEECH_STARTED)).after(200)
     world.hear(event(EventKind.SPEECH_STOPPED), *reply(300, "new")).after(500).speech_ends().after(2_000)
     first, second = world.exchanges
@@ -308,7 +306,7 @@ def test_a_response_that_begins_after_the_endpoint_closed_the_turn_answers_it_al
     assert answer_of(second) == "new"
 
 
-def test_what_comes_late_of_an_announced_response_answers_no_later_turn() -> None:
+def test_late_announced_response_answers_no_later_turn() -> None:
     world = _interrupting_a_tool_call(turns=3).hear(*reply(200, "owed")[:2]).after(500).speech_ends()
     world.after(3_000).hear(*reply(300, "new")).after(400)
     assert [answer_of(one) for one in world.exchanges] == ["r1", "new"]
@@ -316,7 +314,7 @@ def test_what_comes_late_of_an_announced_response_answers_no_later_turn() -> Non
     assert world.conversation.state is State.WAITING
 
 
-def test_what_the_wire_brought_beside_the_conversation_is_counted_on_the_turn_it_came_in() -> None:
+def test_unknown_and_duplicate_events_count_on_current_turn() -> None:
     world = World(make_plan(turns=2)).hear(VoiceEvent(EventKind.UNKNOWN, "vendor.hello")).speak()
     world.hear(VoiceEvent(EventKind.UNKNOWN, "vendor.hello"), VoiceEvent(EventKind.UNKNOWN, "vendor.bye"))
     world.hear(*reply(100)[:2], VoiceEvent(EventKind.DUPLICATE, "response.output_audio.delta"))
@@ -339,7 +337,7 @@ def awaiting(**options: Any) -> World:
     return world
 
 
-def test_more_silence_before_a_reply_is_heard_changes_nothing_but_its_length() -> None:
+def test_silence_before_reply_changes_only_its_length() -> None:
     world = awaiting().after(20)
     deadline = world.conversation.deadline_perf_ns
     world.hear(breath(item_id="i2"))
@@ -357,7 +355,7 @@ def test_more_silence_before_a_reply_is_heard_changes_nothing_but_its_length() -
 
 
 @pytest.mark.parametrize("changes", [{"metadata": {"voice.cohort": "b"}}, {"service_ns": {"tts": 5}}])
-def test_what_an_odd_piece_of_silence_says_is_kept(changes: dict[str, Any]) -> None:
+def test_report_in_silent_chunk_is_kept(changes: dict[str, Any]) -> None:
     world = awaiting().after(20).hear(breath(**changes))
     exchange = world.conversation.exchange
     assert exchange is not None
@@ -368,7 +366,7 @@ def test_what_an_odd_piece_of_silence_says_is_kept(changes: dict[str, Any]) -> N
     }
 
 
-def test_silence_after_the_deadline_does_not_keep_the_caller_waiting() -> None:
+def test_silence_after_deadline_does_not_extend_patience() -> None:
     world = awaiting(patience_ms=400)
     late = world.conversation.deadline_perf_ns
     world.do(world.conversation.on_event(breath(), late))
@@ -385,7 +383,7 @@ def test_more_of_a_reply_that_had_failed_opens_it_again() -> None:
 NOW = 1_000 * MS
 
 
-def test_what_is_heard_is_played_and_can_answer_no_later_question() -> None:
+def test_earlier_reply_is_played_and_answers_no_later_question() -> None:
     playout = PlayoutBuffer("rms-10ms")
     earlier = EarlierReplies(playout)
     earlier.hear(audio(tone(300), "greeting"), NOW)
@@ -394,7 +392,7 @@ def test_what_is_heard_is_played_and_can_answer_no_later_question() -> None:
     assert [reply.response_id for reply in earlier.heard] == ["greeting"]
 
 
-def test_the_wait_ends_with_the_last_audible_sample_and_not_with_the_silence_after_it() -> None:
+def test_wait_ends_at_last_audible_sample_not_at_silence_after() -> None:
     earlier = EarlierReplies(PlayoutBuffer("rms-10ms"))
     assert earlier.heard_until(NOW) == NOW
     earlier.hear(audio(tone(300) + silence(500), "greeting"), NOW)
@@ -402,7 +400,7 @@ def test_the_wait_ends_with_the_last_audible_sample_and_not_with_the_silence_aft
     assert earlier.heard_until(NOW + 400 * MS) == NOW + 400 * MS
 
 
-def test_what_still_comes_of_a_stopped_reply_is_not_played() -> None:
+def test_rest_of_stopped_reply_is_not_played() -> None:
     playout = PlayoutBuffer("rms-10ms")
     earlier = EarlierReplies(playout)
     earlier.mute("stopped")
@@ -437,7 +435,7 @@ def turn(world: World) -> Turn:
     return build_turn(world.last, CALL, OPTIONS)
 
 
-def test_a_mark_is_answered_when_the_audio_before_it_has_been_played() -> None:
+def test_mark_is_answered_once_audio_before_it_has_played() -> None:
     world = quiet().speak().hear(piece(500), mark()).after(480)
     assert played(world) == []
     assert world.conversation.deadline_perf_ns == world.now + 20 * MS
@@ -464,7 +462,7 @@ def test_a_mark_behind_a_queue_waits_for_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("ms", [400, 900])
-def test_marks_of_a_greeting_are_answered_while_the_caller_thinks_and_speaks(ms: int) -> None:
+def test_greeting_marks_are_answered_while_caller_thinks_or_asks(ms: int) -> None:
     world = quiet().hear(piece(300), mark())
     assert played(world.after(ms)) == ["m1"]
 
@@ -481,7 +479,7 @@ def test_a_clear_answers_all_pending_marks_at_once() -> None:
     assert played(world.after(3_000)) == ["a", "b"]
 
 
-def test_what_a_stop_leaves_unplayed_is_not_waited_for() -> None:
+def test_audio_left_unplayed_by_stop_is_not_awaited() -> None:
     world = quiet().speak().hear(piece(2_000), mark()).after(300).hear(event(EventKind.SPEECH_STARTED))
     assert played(world.after(20)) == ["m1"]
 
@@ -515,7 +513,7 @@ def test_a_clear_stops_the_reply_that_the_caller_interrupts() -> None:
 
 
 @pytest.mark.parametrize("spoken_ms", [300, 1_400])
-def test_a_clear_while_the_caller_goes_on_speaking_cancels_an_answer_that_came_too_early(spoken_ms: int) -> None:
+def test_clear_during_speech_cancels_answer_that_came_early(spoken_ms: int) -> None:
     world = quiet().after(500).speech_starts().after(200).hear(piece(1_000)).after(spoken_ms).hear(CLEAR)
     world.after(200).speech_ends().after(300)
     answered = world.now
@@ -523,7 +521,7 @@ def test_a_clear_while_the_caller_goes_on_speaking_cancels_an_answer_that_came_t
     assert (world.last.outcome, world.last.timeline.first_audio_perf_ns) == ("ok", answered)
 
 
-def test_a_reply_that_is_cleared_and_replaced_by_none_was_interrupted_by_the_endpoint() -> None:
+def test_cleared_reply_without_replacement_is_interrupted() -> None:
     world = quiet().speak().hear(piece(3_000)).after(500).hear(CLEAR).after(12_000)
     assert (world.last.outcome, world.last.reason) == (
         "interrupted",
@@ -531,20 +529,20 @@ def test_a_reply_that_is_cleared_and_replaced_by_none_was_interrupted_by_the_end
     )
 
 
-def test_a_clear_after_the_whole_reply_was_heard_takes_nothing_from_it() -> None:
+def test_clear_after_whole_reply_was_played_removes_nothing() -> None:
     world = quiet().speak().hear(piece(300)).after(500).hear(CLEAR)
     assert (world.last.outcome, world.last.reason) == ("ok", None)
     assert turn(world).reply_audio_ns == 300 * MS
 
 
-def test_what_comes_after_a_clear_is_another_reply() -> None:
+def test_audio_after_clear_is_another_reply() -> None:
     world = quiet().speak().hear(piece(3_000)).after(500).hear(CLEAR).after(200)
     answered = world.now
     world.hear(piece(300)).after(1_400)
     assert (world.last.outcome, world.last.timeline.first_audio_perf_ns) == ("ok", answered)
 
 
-def test_on_a_wire_that_closes_replies_a_cleared_one_is_closed_by_its_event() -> None:
+def test_cleared_reply_is_closed_by_its_event_on_wire_with_ends() -> None:
     world = World(make_plan()).speak().hear(audio(tone(2_000))).after(300).hear(CLEAR)
     assert not world.exchanges
     world.hear(audio(tone(500), "r2"), event(EventKind.RESPONSE_DONE, response_id="r1", status="completed"))

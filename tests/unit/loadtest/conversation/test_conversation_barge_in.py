@@ -97,7 +97,7 @@ def end_of(exchange: Exchange) -> tuple[str, float | None, str | None]:
     return fields["barge_in_end"], stop_ms(exchange), fields["barge_in_reason"]
 
 
-def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None:
+def test_caller_interrupts_at_planned_point_and_endpoint_stops() -> None:
     world = Caller(plan({}, after(1_200))).asked(*begun(4_000)).interrupted(1_200)
     assert not world.exchanges, "the reply still plays"
     world.after(260).hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
@@ -120,7 +120,7 @@ def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None
     assert behavior(first).keywords.get("barge_in_stop_ns") is None
 
 
-def test_a_cancelled_response_stops_playback_and_reports_how_much_was_heard() -> None:
+def test_canceled_response_stops_playback_and_reports_played_ms() -> None:
     world = Caller(plan({}, after(1_000))).asked(*begun(4_000)).interrupted(1_000).after(100)
     world.hear(done(status="cancelled"), event(EventKind.SPEECH_STARTED))
     assert world.actions_of(Interrupt) == [Interrupt(1_100)], "once, whichever of the two comes first"
@@ -129,7 +129,7 @@ def test_a_cancelled_response_stops_playback_and_reports_how_much_was_heard() ->
 
 
 @pytest.mark.parametrize("sent", [begun(1_300), reply(1_300)], ids=["never closed", "complete"])
-def test_a_reply_that_was_over_while_the_caller_spoke_was_not_stopped(sent: list[VoiceEvent]) -> None:
+def test_reply_that_ended_during_interruption_was_not_stopped(sent: list[VoiceEvent]) -> None:
     world = Caller(plan({}, after(1_000))).asked(*sent).interrupted(1_000).end()
     world.after(200).hear(*reply(200, "r2")).after(300)
     assert end_of(world.last) == ("ended_by_itself", None, ENDED_BY_ITSELF)
@@ -137,7 +137,7 @@ def test_a_reply_that_was_over_while_the_caller_spoke_was_not_stopped(sent: list
     assert not world.actions_of(Interrupt)
 
 
-def test_an_endpoint_that_goes_on_until_the_caller_has_spoken_never_stops() -> None:
+def test_endpoint_that_plays_past_caller_speech_never_stopped() -> None:
     world = Caller(plan({}, after(500))).asked(*reply(2_000)).interrupted(500).end()
     world.after(200).hear(*reply(300, "r2")).after(2_000)
     assert end_of(world.last) == ("never_stopped", None, NEVER_STOPPED)
@@ -154,14 +154,14 @@ SILENT_WIRE = WireTraits(shows_cuts=False)
 
 
 @pytest.mark.parametrize(("wire", "end"), [(EVERY_EVENT, "never_stopped"), (ASKS, "stopped")])
-def test_audio_that_was_dropped_here_is_a_stop_only_where_the_endpoint_asked_for_it(wire: WireTraits, end: str) -> None:
+def test_locally_dropped_audio_is_stop_only_if_endpoint_asked(wire: WireTraits, end: str) -> None:
     world = Caller(plan({}, after(500)), wire=wire).asked(*reply(4_000)).interrupted(500)
     heard_speech(world).end().hear(*reply(200, "r2")).after(300)
     assert end_of(world.last)[:2] == (end, pytest.approx(200, abs=1) if end == "stopped" else None)
     assert world.last.outcome == "ok"
 
 
-def test_an_endpoint_that_sends_on_after_it_heard_the_caller_never_stops() -> None:
+def test_endpoint_that_sends_on_after_speech_start_never_stops() -> None:
     world = Caller(plan({}, after(500)), wire=ASKS).asked(*begun(900)).interrupted(500)
     heard_speech(world)
     for _ in range(20):
@@ -170,13 +170,13 @@ def test_an_endpoint_that_sends_on_after_it_heard_the_caller_never_stops() -> No
     assert end_of(world.last) == ("never_stopped", None, NEVER_STOPPED)
 
 
-def test_a_clear_is_a_stop_also_where_the_client_had_stopped_before_it() -> None:
+def test_clear_is_stop_even_if_client_stopped_before() -> None:
     world = Caller(plan({}, after(500))).asked(*reply(4_000)).interrupted(500)
     heard_speech(world).after(20).hear(event(EventKind.CLEAR)).end().hear(*reply(200, "r2")).after(300)
     assert end_of(world.last) == ("stopped", pytest.approx(200, abs=1), None)
 
 
-def test_a_clear_that_comes_long_after_the_reply_was_over_is_no_stop() -> None:
+def test_clear_long_after_reply_end_is_no_stop() -> None:
     """Many agents on a telephone line clear at the beginning of each of the caller's turns."""
     silent_end = WireTraits(closes_replies=False)
     world = Caller(plan({}, after(500)), wire=silent_end).asked(audio(tone(600), None)).interrupted(500)
@@ -194,22 +194,20 @@ def words(count: int) -> VoiceEvent:
 @pytest.mark.parametrize(
     ("text", "tail_ms", "end"), [(20, 0, "stopped"), (2, 0, "ended_by_itself"), (20, 200, "ended_by_itself")]
 )
-def test_audio_that_ends_in_a_sound_of_a_reply_whose_text_goes_on_was_stopped(
-    text: int, tail_ms: int, end: str
-) -> None:
+def test_audio_cut_in_sound_while_text_goes_on_was_stopped(text: int, tail_ms: int, end: str) -> None:
     world = Caller(plan({}, after(500)), wire=SILENT_WIRE)
     world.asked(*begun(800), audio(silence(tail_ms))).interrupted(500).after(100).hear(words(text), done()).end()
     world.hear(*reply(200, "r2")).after(300)
     assert end_of(world.last)[0] == end
 
 
-def test_a_wire_that_shows_neither_a_cut_nor_a_text_leaves_the_end_unclear() -> None:
+def test_wire_without_cut_or_text_leaves_reply_end_unclear() -> None:
     world = Caller(plan({}, after(500)), wire=SILENT_WIRE).asked(*reply(800)).interrupted(500).end()
     world.hear(*reply(200, "r2")).after(300)
     assert end_of(world.last) == ("cannot_tell", None, CANNOT_TELL)
 
 
-def test_a_backchannel_at_which_the_client_alone_stopped_did_not_stop_the_reply() -> None:
+def test_client_stop_at_backchannel_is_no_stop_by_endpoint() -> None:
     world = Caller(plan(backchannel(500))).asked(*reply(4_000)).interrupted(500).after(100)
     world.hear(event(EventKind.SPEECH_STARTED, item_id="mhm")).end(100)
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="mhm")).after(4_000)
@@ -245,7 +243,7 @@ def test_old_audio_in_flight_answers_nothing_and_is_not_heard() -> None:
     assert world.playout.playing_until_perf_ns < world.now
 
 
-def test_old_audio_stays_unheard_when_the_interrupting_turn_is_over() -> None:
+def test_old_audio_stays_unplayed_after_interrupting_turn() -> None:
     world = Caller(plan({}, after(500), {})).asked(*begun(4_000)).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().hear(*reply(100, "r2")).after(200)
     assert world.conversation.state is State.THINKING
@@ -253,7 +251,7 @@ def test_old_audio_stays_unheard_when_the_interrupting_turn_is_over() -> None:
     assert world.playout.playing_until_perf_ns < world.now
 
 
-def test_the_late_transcript_of_the_interrupted_question_is_its_own() -> None:
+def test_late_transcript_of_interrupted_question_is_its_own() -> None:
     world = Caller(plan({}, after(500))).after(500)
     world.actions += world.conversation.on_speech_start(world.now, 0)
     world.hear(event(EventKind.SPEECH_STARTED, item_id="u1")).after(1_000)
@@ -269,7 +267,7 @@ def test_the_late_transcript_of_the_interrupted_question_is_its_own() -> None:
     assert [[text for _, text, _ in one.timeline.finals] for one in world.exchanges] == [["one"], ["two"]]
 
 
-def test_a_point_beyond_the_end_of_the_reply_is_no_interruption_and_says_so() -> None:
+def test_barge_in_point_after_reply_end_becomes_question() -> None:
     world = Caller(plan({}, after(3_000))).asked(*reply(800)).after(900)
     assert len(world.exchanges) == 1
     assert not world.exchanges[0].reply_interrupted
@@ -291,7 +289,7 @@ def test_silence_is_no_interruption_only_speech_is() -> None:
     assert world.last.outcome == "ok"
 
 
-def test_a_call_that_drops_before_the_first_voice_was_not_interrupted() -> None:
+def test_call_dropped_before_first_speech_was_not_interrupted() -> None:
     world = Caller(plan({}, after(500))).asked(*begun(4_000)).after(420)
     world.lose("dropped")
     assert [one.outcome for one in world.exchanges] == ["ok", "error"]
@@ -323,7 +321,7 @@ def test_a_share_of_the_reply_is_met_once_its_length_is_known() -> None:
     assert behavior(world.exchanges[0]).keywords["cut_short"] is True
 
 
-def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_measured() -> None:
+def test_manual_turn_interrupts_reply_without_stop_time() -> None:
     world = Caller(plan({}, after(500), manual=True)).asked(*begun(4_000)).interrupted(500)
     assert world.actions_of(Interrupt) == [Interrupt(500)]
     world.end()
@@ -336,7 +334,7 @@ def test_under_manual_turns_the_caller_itself_stops_the_reply_and_no_stop_is_mea
 
 
 @pytest.mark.parametrize("pieces", [[tone(430)], [tone(400), silence(300), tone(1_000)]], ids=["starved", "pause"])
-def test_under_manual_turns_a_gap_in_a_reply_that_goes_on_is_no_end_of_it(pieces: list[bytes]) -> None:
+def test_gap_in_reply_is_not_its_end_with_manual_turns(pieces: list[bytes]) -> None:
     world = Caller(plan({}, after(500), manual=True)).asked(*begun(0)).hear(*(audio(piece) for piece in pieces))
     world.interrupted(500)
     assert world.actions_of(Interrupt) == [Interrupt(430 if len(pieces) == 1 else 500)]
@@ -348,7 +346,7 @@ def test_under_manual_turns_a_gap_in_a_reply_that_goes_on_is_no_end_of_it(pieces
     assert fields["talk_over_ns"] == 0, "what came after the stop was not heard"
 
 
-def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interrupted() -> None:
+def test_silent_rest_of_reply_is_no_barge_in_with_manual_turns() -> None:
     world = Caller(plan({}, after(500), manual=True)).asked(*begun(430)).after(400)
     world.hear(audio(silence(900)), done()).say()
     assert world.actions_of(Interrupt) == [Interrupt(500)], "what is queued would still play"
@@ -356,7 +354,7 @@ def test_under_manual_turns_a_reply_of_which_only_silence_is_left_was_not_interr
     assert behavior(world.last).keywords["barge_in_reason"] == SILENT_BY_THEN
 
 
-def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_further() -> None:
+def test_reply_out_of_audio_at_speech_start_plays_no_further() -> None:
     world = Caller(plan({}, after(300))).asked(*begun(430)).interrupted(300).after(200)
     world.hear(event(EventKind.SPEECH_STARTED), audio(tone(400)), done(status="cancelled")).end()
     assert world.actions_of(Interrupt) == [Interrupt(430)]
@@ -364,7 +362,7 @@ def test_a_reply_that_starves_when_the_endpoint_hears_the_caller_is_played_no_fu
     assert stop_ms(world.last) == pytest.approx(130, abs=1)
 
 
-def test_replies_without_ids_are_distinguished_by_their_boundaries() -> None:
+def test_replies_without_ids_are_distinguished_by_boundaries() -> None:
     world = Caller(plan({}, after(500), reply_ms=3_000)).asked(*begun(2_000, None)).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED)).hear(named(audio(tone(400)), None)).end()
     assert world.conversation.state is State.WAITING, "in flight: still the old reply"
@@ -375,7 +373,7 @@ def test_replies_without_ids_are_distinguished_by_their_boundaries() -> None:
     assert world.last.timeline.answer.id_on_the_wire is None
 
 
-def test_without_ids_and_boundaries_the_closing_of_the_turn_ends_the_old_reply() -> None:
+def test_end_of_turn_ends_old_reply_without_ids_and_boundaries() -> None:
     bare = [named(audio(tone(2_000)), None)]
     world = Caller(plan({}, after(500), reply_ms=2_000)).asked(*bare).interrupted(500).after(200)
     world.hear(event(EventKind.SPEECH_STARTED)).end().hear(
@@ -391,7 +389,7 @@ def test_later_questions_on_a_wire_without_ids_are_answered_too() -> None:
     assert [one.outcome for one in world.exchanges] == ["ok", "ok"]
 
 
-def test_patience_counts_from_the_silence_and_not_while_the_old_reply_goes_on() -> None:
+def test_patience_counts_from_end_of_old_reply() -> None:
     impatient = {**after(500), "patience_ns": 1_000 * MS}
     world = Caller(plan({}, impatient)).asked(*reply(3_000)).interrupted(500).end()
     world.after(2_900)  # the old reply ends 2 s after the caller fell silent
@@ -400,7 +398,7 @@ def test_patience_counts_from_the_silence_and_not_while_the_old_reply_goes_on() 
     assert world.last.outcome == "abandoned"
 
 
-def test_winding_down_interrupts_nobody() -> None:
+def test_wind_down_interrupts_no_reply() -> None:
     world = Caller(plan({}, after(500))).asked(*reply(1_000))
     world.conversation.wind_down()
     world.after(1_100)
@@ -411,7 +409,7 @@ def backchannel(at_ms: int) -> dict[str, Any]:
     return {"backchannel": Backchannel(MHM, ReplyPoint(after_ns=at_ms * MS))}
 
 
-def test_an_agent_goes_on_at_a_backchannel_and_its_turn_stays_what_it_was() -> None:
+def test_agent_that_continues_at_backchannel_keeps_its_turn() -> None:
     world = Caller(plan(backchannel(500))).asked(*reply(2_000))
     asked_at = world.conversation.exchange.timeline.speech_start_perf_ns if world.conversation.exchange else None
     world.interrupted(500).end(200).after(1_400)
@@ -422,7 +420,7 @@ def test_an_agent_goes_on_at_a_backchannel_and_its_turn_stays_what_it_was() -> N
     assert fields["talk_over_ns"] / MS == pytest.approx(200, abs=1)
 
 
-def test_an_agent_that_stops_at_a_backchannel_is_noted_and_its_turn_counts_as_answered() -> None:
+def test_agent_that_stops_at_backchannel_still_answers_turn() -> None:
     world = Caller(plan(backchannel(500))).asked(*begun(4_000)).interrupted(500).after(100)
     world.hear(event(EventKind.SPEECH_STARTED, item_id="mhm"), done(status="cancelled")).end(100)
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="mhm"), event(EventKind.ASR_FINAL, item_id="mhm", text="mhm"))
@@ -434,7 +432,7 @@ def test_an_agent_that_stops_at_a_backchannel_is_noted_and_its_turn_counts_as_an
     assert world.last.timeline.answer is world.last.timeline.replies["r1"]
 
 
-def test_a_backchannel_that_outlasts_the_reply_is_spoken_to_its_end() -> None:
+def test_backchannel_longer_than_reply_is_spoken_to_its_end() -> None:
     world = Caller(plan(backchannel(900), {})).asked(*reply(1_000)).interrupted(900).after(180)
     assert not world.exchanges
     world.end(20)
@@ -446,7 +444,7 @@ def silent(ms: int = 3_000) -> dict[str, Any]:
     return {"clip": None, "silence_ns": ms * MS, "patience_ns": None}
 
 
-def test_a_silent_caller_who_is_left_alone_ends_the_turn_when_the_silence_is_over() -> None:
+def test_silent_turn_without_prompt_ends_after_its_silence() -> None:
     world = Caller(plan(silent(), {})).after(500).after(2_980)
     assert not world.exchanges
     world.after(40)
@@ -475,7 +473,7 @@ def test_a_reply_that_the_endpoint_fails_is_not_broken_into() -> None:
     assert [one.outcome for one in world.exchanges] == ["error"]
 
 
-def test_a_stop_in_a_pause_of_the_reply_counts_to_the_last_audible_sample_before_it() -> None:
+def test_stop_in_pause_of_reply_counts_to_last_audible_sample() -> None:
     spoken = [*begun(800), audio(silence(1_000)), audio(tone(2_000))]
     world = Caller(plan({}, after(500))).asked(*spoken).interrupted(500).after(900)
     world.hear(event(EventKind.SPEECH_STARTED), done(status="cancelled")).end().hear(*reply(100, "r2")).after(200)
@@ -514,7 +512,7 @@ def test_the_first_speech_sample_falls_on_the_point() -> None:
     assert speech_into_reply(answered(), FOLLOWING) == SpeechIntoReply(NOW + 700 * MS, LONG, interrupts=True)
 
 
-def test_a_backchannel_comes_before_the_turn_that_interrupts_and_once() -> None:
+def test_backchannel_comes_once_and_before_interrupting_turn() -> None:
     exchange = answered(replace(TURN, backchannel=Backchannel(MHM, ReplyPoint(after_ns=300 * MS))))
     assert speech_into_reply(exchange, FOLLOWING) == SpeechIntoReply(NOW + 200 * MS, MHM, interrupts=False)
     exchange.backchannel = SpokenBackchannel(NOW, NOW + 1)
@@ -534,11 +532,11 @@ def test_a_backchannel_comes_before_the_turn_that_interrupts_and_once() -> None:
     ],
     ids=["last", "polite", "silent", "length unknown", "too short", "failed", "no answer"],
 )
-def test_a_caller_who_does_not_speak_into_the_reply(exchange: Exchange, following: PlannedTurn | None) -> None:
+def test_turn_without_barge_in_gives_no_speech_into_reply(exchange: Exchange, following: PlannedTurn | None) -> None:
     assert speech_into_reply(exchange, following) is None
 
 
-def test_an_interrupted_exchange_is_handed_out_once_when_its_reply_is_quiet() -> None:
+def test_interrupted_exchange_is_returned_once_after_reply_ends() -> None:
     exchange = answered()
     interrupted = InterruptedExchange(exchange)
     assert (exchange.outcome, exchange.reply_interrupted) == ("ok", True)
@@ -552,7 +550,7 @@ def test_an_interrupted_exchange_is_handed_out_once_when_its_reply_is_quiet() ->
     assert interrupted.finish(NOW + 2_000 * MS) == []
 
 
-def test_an_interrupted_exchange_ends_whatever_plays_when_it_has_to() -> None:
+def test_interrupted_exchange_can_be_ended_while_reply_plays() -> None:
     exchange = answered()
     interrupted = InterruptedExchange(exchange)
     assert interrupted.finish(NOW + 5) == [exchange]
@@ -568,7 +566,7 @@ def test_an_interrupted_exchange_owns_its_reply_and_no_other(is_open: bool) -> N
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_an_interrupted_exchange_owns_the_response_that_its_tool_announced(is_open: bool) -> None:
+def test_interrupted_exchange_owns_response_its_tool_announced(is_open: bool) -> None:
     exchange = answered()
     interrupted = InterruptedExchange(exchange)
     exchange.timeline.note(event(EventKind.RESPONSE_DONE, response_id="r1", owes_response=True), NOW)

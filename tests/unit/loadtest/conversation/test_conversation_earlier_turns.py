@@ -82,7 +82,7 @@ def errors(turns: Sequence[Turn]) -> list[int | None]:
     return [each.wer_errors for each in turns]
 
 
-def test_a_transcript_that_comes_while_the_next_turn_is_spoken_counts_in_its_own() -> None:
+def test_transcript_during_next_question_counts_in_its_own_turn() -> None:
     call = Call(2).ask().answer().begin()
     call.hear(final(1))
     late_ms = (call.now - (call.exchanges[0].timeline.speech_end_perf_ns or 0)) / MS
@@ -92,7 +92,7 @@ def test_a_transcript_that_comes_while_the_next_turn_is_spoken_counts_in_its_own
     assert late_ms > 1_000, "the thinking, the lead-in and half of the next question are in it"
 
 
-def test_a_transcript_that_comes_between_two_turns_counts_in_its_own() -> None:
+def test_transcript_between_turns_counts_in_its_own_turn() -> None:
     call = Call(2).ask().answer().after(100).hear(final(1))
     assert call.conversation.state is State.THINKING
     call.ask().hear(final(2)).answer()
@@ -100,21 +100,21 @@ def test_a_transcript_that_comes_between_two_turns_counts_in_its_own() -> None:
     assert asr_ms(call.turns)[0] == pytest.approx(240, abs=1)
 
 
-def test_a_transcript_that_comes_two_turns_later_counts_in_its_own() -> None:
+def test_transcript_two_turns_late_counts_in_its_own_turn() -> None:
     call = Call(3).ask().answer().ask().hear(final(2)).answer().begin().hear(final(1)).finish()
     call.hear(final(3)).answer()
     assert errors(call.turns) == [0, 0, 0]
     assert [each.awaits_more for each in call.exchanges] == [False, False, False]
 
 
-def test_every_transcript_one_turn_late_gives_no_turn_the_words_of_another() -> None:
+def test_transcripts_all_one_turn_late_stay_with_their_turns() -> None:
     call = Call(3).ask().answer().begin().hear(final(1)).finish()
     call.answer().begin().hear(final(2)).finish().answer().after(2_000)
     assert errors(call.turns) == [0, 0, None], "the third was never transcribed before the call ended"
 
 
 @pytest.mark.parametrize("kind", [EventKind.ASR_PARTIAL, EventKind.ASR_FINAL, EventKind.ASR_FAILED])
-def test_whatever_comes_late_about_a_transcript_is_of_its_own_turn(kind: EventKind) -> None:
+def test_late_transcript_event_belongs_to_its_own_turn(kind: EventKind) -> None:
     late = event(kind, item_id="u1", text="turn the light on", message="no model")
     call = Call(2).ask().answer().begin().hear(late).finish().hear(final(2)).answer()
     first, second = (each.timeline for each in call.exchanges)
@@ -133,7 +133,7 @@ def test_a_late_end_of_speech_is_that_of_its_own_turn() -> None:
     assert [len(each.timeline.endpoints_perf_ns) for each in call.exchanges] == [2, 1]
 
 
-def test_the_next_turn_does_not_wait_for_a_transcript_that_has_a_name() -> None:
+def test_next_turn_does_not_wait_for_named_transcript() -> None:
     partial = event(EventKind.ASR_PARTIAL, item_id="u1", text="turn")
     call = Call(2).ask(partial).answer()
     assert [each.index for each in call.exchanges] == [0]
@@ -143,7 +143,7 @@ def test_the_next_turn_does_not_wait_for_a_transcript_that_has_a_name() -> None:
     assert errors(call.turns) == [0, 0]
 
 
-def test_the_last_turn_waits_two_seconds_for_its_transcript_where_others_have_come() -> None:
+def test_last_turn_waits_two_seconds_if_earlier_had_transcripts() -> None:
     call = Call(2).ask().hear(final(1)).answer().ask().answer().after(1_500)
     assert len(call.exchanges) == 1
     call.hear(final(2)).after(40)
@@ -154,7 +154,7 @@ def test_the_last_turn_waits_two_seconds_for_its_transcript_where_others_have_co
     assert len(none.exchanges) == 2, "nobody waits for what has never come"
 
 
-def test_two_items_of_one_question_are_read_in_the_order_in_which_they_were_spoken() -> None:
+def test_two_items_of_one_question_are_read_in_spoken_order() -> None:
     call = Call(2).begin().hear(event(EventKind.SPEECH_STOPPED, item_id="u1"))
     call.hear(event(EventKind.SPEECH_STARTED, item_id="u1b"))
     call.after(500).speech_ends().hear(event(EventKind.SPEECH_STOPPED, item_id="u1b")).after(100)
@@ -166,7 +166,7 @@ def test_two_items_of_one_question_are_read_in_the_order_in_which_they_were_spok
     assert errors(call.turns) == [0]
 
 
-def test_what_was_committed_by_the_caller_has_a_name_too() -> None:
+def test_question_committed_by_caller_has_a_name() -> None:
     call = Call(2, manual=True).ask(named=False).hear(event(EventKind.QUESTION_NAMED, item_id="u1"))
     call.answer().begin(named=False).hear(final(1)).finish(named=False)
     call.hear(event(EventKind.QUESTION_NAMED, item_id="u2"), final(2))
@@ -174,14 +174,14 @@ def test_what_was_committed_by_the_caller_has_a_name_too() -> None:
     assert errors(call.turns) == [0, 0]
 
 
-def test_a_name_that_comes_before_the_caller_has_committed_is_that_of_the_turn_before() -> None:
+def test_name_before_manual_commit_is_that_of_previous_turn() -> None:
     call = Call(2, manual=True).ask(named=False).answer().begin(named=False)
     call.hear(event(EventKind.QUESTION_NAMED, item_id="u1")).hear(final(1))
     call.finish(named=False).hear(event(EventKind.QUESTION_NAMED, item_id="u2"), final(2))
     assert errors(call.answer().turns) == [0, 0]
 
 
-def test_one_name_for_everything_is_that_of_the_newest_speech_that_began_with_it() -> None:
+def test_reused_item_name_belongs_to_newest_speech() -> None:
     call = Call(3)
     for number in (1, 2, 3):
         call.begin(named=False)
@@ -202,13 +202,13 @@ def test_one_name_for_everything_on_a_wire_of_transcripts_alone() -> None:
     assert [len(each.timeline.partials_perf_ns) for each in call.exchanges] == [1, 1, 1]
 
 
-def test_a_repeated_transcript_of_a_turn_that_is_recorded_is_no_word_of_the_next() -> None:
+def test_repeated_transcript_of_recorded_turn_is_ignored() -> None:
     call = Call(2).ask().hear(final(1)).answer().begin().hear(final(1)).finish()
     assert errors(call.hear(final(2)).answer().turns) == [0, 0]
 
 
 @pytest.mark.parametrize("names", [True, False])
-def test_a_transcript_without_a_name_that_comes_between_two_turns_is_of_the_turn_before(names: bool) -> None:
+def test_unnamed_transcript_between_turns_is_of_previous_turn(names: bool) -> None:
     """No other turn has been said by then. A wire's names that are only our own counts are none."""
     call = Call(2, wire=WireTraits(names_questions=names, sends_text=False)).ask(named=False).answer().after(100)
     call.hear(final(1, None if names else "count-7"))
@@ -218,7 +218,7 @@ def test_a_transcript_without_a_name_that_comes_between_two_turns_is_of_the_turn
     assert [each.awaits_more for each in call.exchanges] == [False, False]
 
 
-def test_a_transcript_without_a_name_that_comes_in_the_lead_in_is_of_the_turn_before() -> None:
+def test_unnamed_transcript_in_lead_in_is_of_previous_turn() -> None:
     call = Call(2).ask(named=False).answer().after(500)
     assert call.conversation.state is State.SPEAKING
     call.hear(final(1, None)).speech_starts().after(1_000).speech_ends().hear(final(2, None))
@@ -237,7 +237,7 @@ def test_no_question_is_transcribed_before_it_has_been_spoken() -> None:
     assert [len(each.timeline.partials_perf_ns) for each in call.exchanges] == [1, 0]
 
 
-def test_a_part_of_a_question_that_is_transcribed_while_the_rest_is_spoken_stays_its_own() -> None:
+def test_transcript_of_first_half_during_speech_stays_in_turn() -> None:
     call = Call(2).ask(named=False).hear(final(1, None))
     call.answer().begin(named=False).hear(event(EventKind.ASR_FINAL, text="close the"))
     call.finish(named=False).hear(event(EventKind.ASR_FINAL, text="kitchen window"))
@@ -245,7 +245,7 @@ def test_a_part_of_a_question_that_is_transcribed_while_the_rest_is_spoken_stays
     assert errors(call.turns) == [0, 0]
 
 
-def test_a_transcript_that_nothing_marks_as_final_is_dated_and_assigned_by_its_last_piece() -> None:
+def test_unmarked_final_is_dated_and_assigned_by_last_partial() -> None:
     """Gemini Live names nothing, and some of its models mark no piece as the last: the end of the next reply does."""
     piece = event(EventKind.ASR_PARTIAL, item_id="question-2", text=TEXTS[0])
     call = (
@@ -263,7 +263,7 @@ def test_a_transcript_that_nothing_marks_as_final_is_dated_and_assigned_by_its_l
     assert (second.timeline.finals, second.timeline.partials_perf_ns) == ([], [])
 
 
-def test_a_late_transcript_of_a_question_whose_reply_was_interrupted_is_its_own_without_a_name_too() -> None:
+def test_unnamed_late_transcript_of_interrupted_reply_is_its_own() -> None:
     plan = make_plan()
     clips = [make_clip(text=text) for text in TEXTS[:2]]
     turns = (
@@ -282,7 +282,7 @@ def test_a_late_transcript_of_a_question_whose_reply_was_interrupted_is_its_own_
     assert [each.timeline.transcript for each in world.exchanges] == [*TEXTS[:2]]
 
 
-def test_the_words_of_an_answer_that_come_late_count_in_their_own_turn() -> None:
+def test_late_text_of_answer_counts_in_its_own_turn() -> None:
     call = Call(2, wire=WireTraits()).ask().hear(final(1)).answer()
     assert call.exchanges[0].awaits_more, "its answer has no text yet"
     text = event(EventKind.LLM_TEXT, response_id="r1", text="Done.")
@@ -298,7 +298,7 @@ def test_nothing_is_awaited_that_a_wire_cannot_show() -> None:
     assert not call.exchanges[0].awaits_more
 
 
-def test_a_call_that_breaks_off_ends_with_the_turns_as_they_stand() -> None:
+def test_dropped_call_ends_with_turns_unchanged() -> None:
     call = Call(2).ask().answer().begin().lose("dropped")
     assert [(each.outcome, each.timeline.finals) for each in call.exchanges] == [("ok", []), ("error", [])]
 
@@ -309,7 +309,7 @@ def once_more(response_id: str = "resp_1", *, announced: bool = True, ms: int = 
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "by its audio"])
-def test_an_id_that_is_used_again_is_another_answer_and_the_endpoints_fault(announced: bool) -> None:
+def test_reused_response_id_is_new_answer_and_endpoint_fault(announced: bool) -> None:
     call = Call(3)
     for _ in range(3):
         call.ask().after(200).hear(*once_more(announced=announced)).after(140)
@@ -322,7 +322,7 @@ def test_an_id_that_is_used_again_is_another_answer_and_the_endpoints_fault(anno
     ] * 3
 
 
-def test_the_text_before_the_audio_of_an_unannounced_answer_is_its_first() -> None:
+def test_text_before_audio_of_unannounced_answer_is_its_first() -> None:
     call = Call(2).ask().after(100).hear(*once_more(announced=False)).after(140).ask().after(100)
     came = call.now
     call.hear(event(EventKind.LLM_TEXT, response_id="resp_1", text="Yes.")).after(200)
@@ -338,7 +338,7 @@ def test_the_id_of_a_greeting_is_used_again() -> None:
     assert (call.last.outcome, call.last.reason) == ("ok", "response id resp_1 was used before")
 
 
-def test_a_greeting_that_is_never_closed_leaves_its_id_to_the_answer() -> None:
+def test_greeting_never_closed_leaves_its_id_to_answer() -> None:
     call = Call(1).hear(*once_more()[:2]).after(200)
     call.ask().after(100).hear(*once_more()).after(140)
     assert call.last.outcome == "ok"
@@ -354,13 +354,13 @@ def test_two_responses_of_one_turn_with_one_id_are_two() -> None:
     assert len(call.last.timeline.replies) == 2
 
 
-def test_late_audio_of_a_reply_that_is_over_is_no_answer_where_replies_are_announced() -> None:
+def test_late_audio_is_no_answer_where_replies_are_announced() -> None:
     call = Call(2).ask().hear(*once_more()).after(140)
     call.ask().hear(audio(tone(300), "resp_1")).after(10_100)
     assert call.last.outcome == "no_reply"
 
 
-def test_a_response_that_is_announced_twice_before_its_end_is_one() -> None:
+def test_response_announced_twice_before_its_end_counts_once() -> None:
     started = event(EventKind.RESPONSE_STARTED, response_id="resp_1")
     call = Call(1).ask().hear(started, started, *once_more()[1:]).after(140)
     assert (call.last.outcome, call.last.reason) == ("ok", None)
@@ -378,7 +378,7 @@ def test_an_interrupted_reply_leaves_its_id_to_the_next() -> None:
     assert world.last.timeline.answer is not None
 
 
-def test_the_turns_of_an_endpoint_that_never_transcribes_are_not_kept_for_ever() -> None:
+def test_turns_waiting_for_transcripts_are_bounded() -> None:
     turns = MOST_OPEN + 2
     world = World(make_plan(turns=turns), wire=WireTraits(sends_text=False))
     for number in range(turns):
@@ -412,7 +412,7 @@ def test_latencies_are_kept_as_stated_and_change_no_figure() -> None:
     assert plain.service_reported == plain.service_reported_ns == ()
 
 
-def test_the_first_value_of_a_name_is_kept_and_the_number_of_names_is_bounded() -> None:
+def test_first_reported_value_is_kept_and_names_are_bounded() -> None:
     world = World(make_plan()).speak().hear(report(tts=90), report(tts=500))
     world.hear(report(**{f"n{number}": 1 for number in range(100)}), *reply(200)).after(300)
     stated = turn(world)
@@ -443,7 +443,7 @@ def test_a_report_between_turns_belongs_to_none() -> None:
     assert [turn(world, index).service_reported for index in (0, 1)] == [(), ()]
 
 
-def test_until_a_caller_who_interrupts_has_asked_a_report_is_about_the_reply_before() -> None:
+def test_report_before_interrupting_question_is_for_old_reply() -> None:
     plan = make_plan(2)
     second = replace(plan.turns[1], barge_in=ReplyPoint(after_ns=300 * MS))
     world = World(replace(plan, turns=(plan.turns[0], second))).speak().hear(*reply(3_000)[:2]).after(300)
@@ -453,7 +453,7 @@ def test_until_a_caller_who_interrupts_has_asked_a_report_is_about_the_reply_bef
     assert [turn(world, index).service_reported for index in (0, 1)] == [("old", "older"), ("new",)]
 
 
-def test_what_the_caller_is_about_to_say_comes_before_its_first_frame() -> None:
+def test_words_of_turn_are_reported_before_its_first_frame() -> None:
     world = World(make_plan()).after(500)
     begins, says = world.actions
     assert isinstance(begins, BeginTurn)
@@ -461,7 +461,7 @@ def test_what_the_caller_is_about_to_say_comes_before_its_first_frame() -> None:
     assert begins.words == SpokenText("turn the light on", "en-US", 100 * MS, "u1")
 
 
-def test_headers_of_the_connection_belong_to_the_first_turn_and_a_stages_to_its_own() -> None:
+def test_connection_headers_are_on_first_turn_only() -> None:
     call = replace(CALL, endpoint_headers={"upgrade.server": "uvicorn"})
     world = World(make_plan(2)).speak().after(300)
     report = {"llm.x-request-id": "req-1", "session.id": "s", "voice.route": "local"}
@@ -473,7 +473,7 @@ def test_headers_of_the_connection_belong_to_the_first_turn_and_a_stages_to_its_
     assert second.endpoint_headers == second.endpoint_header_values == ()
 
 
-def test_partial_transcripts_are_kept_with_their_times_where_texts_are() -> None:
+def test_partials_are_kept_with_times_only_with_transcripts() -> None:
     world = World(make_plan()).speak()
     world.hear(event(EventKind.ASR_PARTIAL, text="turn")).after(40)
     world.hear(event(EventKind.ASR_PARTIAL, text=" it")).hear(event(EventKind.ASR_FINAL, text="turn it")).after(60)

@@ -68,7 +68,7 @@ def test_a_turn_is_invalid_beyond_a_limit_and_not_at_it(evidence: Callable[[int]
 
 
 @pytest.mark.parametrize("evidence", [_held, _unsent])
-def test_what_the_socket_does_not_take_is_the_endpoints_doing_and_no_reason(
+def test_unsent_audio_is_endpoint_fault_and_no_invalid_reason(
     evidence: Callable[[int], Evidence],
 ) -> None:
     assert (evidence(0).endpoint_did_not_read(LIMITS), evidence(0).reasons(LIMITS)) == (False, ())
@@ -76,13 +76,13 @@ def test_what_the_socket_does_not_take_is_the_endpoints_doing_and_no_reason(
     assert evidence(60_000 * MS).reasons(LIMITS) == ()
 
 
-def test_our_own_lateness_is_a_reason_also_where_the_endpoint_does_not_read() -> None:
+def test_own_lateness_is_reason_even_if_endpoint_does_not_read() -> None:
     both = _held(6_000 * MS)
     both.pacing.lateness_ns.append(300 * MS)
     assert (both.endpoint_did_not_read(LIMITS), both.reasons(LIMITS)) == (True, ("frame lateness",))
 
 
-def test_what_was_not_measured_accuses_nobody() -> None:
+def test_unmeasured_evidence_gives_no_invalid_reason() -> None:
     assert Evidence().reasons(LIMITS) == ()
     assert Evidence(unsent_bytes_at_speech_end=10**6).reasons(LIMITS) == ()
     assert Evidence().endpoint_did_not_read(LIMITS) is None, "nothing was said"
@@ -94,7 +94,7 @@ def test_a_fault_that_was_seen_is_a_reason_of_its_own() -> None:
     assert evidence.reasons(LIMITS) == ("clock step", "frame lateness")
 
 
-def test_the_limit_that_is_shown_beside_a_figure_is_the_one_that_judges() -> None:
+def test_displayed_limit_is_the_limit_that_invalidates() -> None:
     shown = {name: figure.limit_ns for name, figure in GAUGES.items() if figure.limit_ns is not None}
     assert shown == {"frame_lateness_worst_ns": LIMITS.frame_lateness_ns}
     assert LIMITS.frame_lateness_ns == 60 * MS
@@ -109,7 +109,7 @@ def test_how_late_data_was_seen_is_no_reason() -> None:
     assert (evidence.doubt_ns(1), evidence.doubt_ns(2), evidence.doubt_ns(3)) == (10_000 * MS, 10_000 * MS, 0)
 
 
-def test_a_stamp_beyond_those_that_are_kept_is_as_doubtful_as_the_worst() -> None:
+def test_stamp_after_kept_maximum_has_worst_uncertainty() -> None:
     evidence = Evidence()
     for stamp in range(MOST_IN_DOUBT + 5):
         evidence.note_doubt(stamp, stamp)

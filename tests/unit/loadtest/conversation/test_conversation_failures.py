@@ -97,7 +97,7 @@ def test_each_way_to_fail_has_its_cause(live: Callable[[World], World], outcome:
     assert (exchange.outcome, failure_of(exchange)) == (outcome, failure)
 
 
-def test_a_caller_who_hangs_up_is_a_cause_too() -> None:
+def test_hangup_of_caller_is_a_cause() -> None:
     exchange = World(make_plan(patience_ms=400)).speak().after(60_000).last
     assert (exchange.outcome, failure_of(exchange)) == ("abandoned", Failure("abandoned"))
 

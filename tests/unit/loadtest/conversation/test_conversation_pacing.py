@@ -64,7 +64,7 @@ def test_lateness_holds_up_only_what_came_after_it(until_ms: int, held_up_ms: in
     assert pacing.held_up_ns(until_ms * MS) == held_up_ms * MS
 
 
-def test_lateness_that_was_there_at_the_end_of_speech_holds_nothing_up() -> None:
+def test_lateness_already_at_speech_end_holds_nothing_up() -> None:
     assert spoken(0, 50, then_ms=(30, 10, 0)).held_up_ns(NEVER) == 0
     assert spoken(0, 50, then_ms=(70, 10, 0)).held_up_ns(NEVER) == 20 * MS
 
@@ -112,7 +112,7 @@ def test_messages_that_the_service_waits_for_add_up() -> None:
     assert pacing.held_up_ns(NEVER) == 12 * MS
 
 
-def test_a_backchannel_does_not_begin_the_turn_anew() -> None:
+def test_backchannel_does_not_restart_the_turn() -> None:
     pacing = spoken(0, 30, then_ms=(31,))
     pacing.begin(900 * MS, FRAME)
     pacing.lateness_ns.append(0)

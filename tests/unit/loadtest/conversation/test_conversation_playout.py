@@ -51,7 +51,7 @@ def test_starvation_inside_a_reply_is_an_underrun() -> None:
     assert playback.underruns_ns == [30 * MS, 10 * MS]
 
 
-def test_a_reply_queues_behind_the_one_that_plays_and_that_is_no_underrun() -> None:
+def test_reply_queued_after_another_is_no_underrun() -> None:
     playout = _playout()
     first, second = playout.begin(RATE_HZ), playout.begin(RATE_HZ)
     playout.feed(first, tone(300), T)
@@ -60,7 +60,7 @@ def test_a_reply_queues_behind_the_one_that_plays_and_that_is_no_underrun() -> N
     assert second.underruns_ns == []
 
 
-def test_what_is_stopped_is_not_heard() -> None:
+def test_stopped_audio_is_not_played() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
     playout.feed(playback, tone(500), T)
@@ -71,7 +71,7 @@ def test_what_is_stopped_is_not_heard() -> None:
     assert playout.playing_until_perf_ns == T + 200 * MS
 
 
-def test_a_reply_stopped_before_its_first_audible_sample_was_never_heard() -> None:
+def test_reply_stopped_before_audible_sample_was_never_played() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
     playout.feed(playback, silence(100) + tone(100), T)
@@ -88,7 +88,7 @@ def test_silence_alone_is_never_heard() -> None:
     assert playback.leading_silence_ns is None
 
 
-def test_of_a_reply_that_was_stopped_before_it_came_nothing_is_played() -> None:
+def test_reply_stopped_before_it_came_plays_nothing() -> None:
     playout = _playout()
     playback = playout.begin(RATE_HZ)
     assert playback.played_ms(T) == 0

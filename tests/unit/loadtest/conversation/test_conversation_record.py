@@ -156,7 +156,7 @@ def test_the_cached_tokens_of_a_prompt_are_a_share_and_no_hit(usage: dict[str, i
     assert METRICS["prompt_cached"].value(turn) == share
 
 
-def test_where_the_words_are_sent_as_text_the_end_of_speech_is_exact() -> None:
+def test_end_of_speech_is_exact_where_words_are_sent_as_text() -> None:
     spoken = build_turn(exchange(), CALL, OPTIONS)
     assert spoken.speech_end_uncertainty_ns != 0
     turn = build_turn(exchange(), replace(CALL, sends_speech="as_text"), OPTIONS)
@@ -164,7 +164,7 @@ def test_where_the_words_are_sent_as_text_the_end_of_speech_is_exact() -> None:
     assert build_turn(exchange(), replace(CALL, sends_speech="when_over"), OPTIONS).speech_end_uncertainty_ns != 0
 
 
-def test_where_the_audio_is_sent_when_it_is_over_no_partial_has_a_latency() -> None:
+def test_partial_has_no_latency_where_audio_is_sent_at_end() -> None:
     turn = build_turn(exchange(), replace(CALL, sends_speech="when_over"), OPTIONS)
     assert METRICS["asr_partial_latency"].value(turn) is None
     assert METRICS["asr_final_latency"].value(turn) == 260 * MS
@@ -173,7 +173,7 @@ def test_where_the_audio_is_sent_when_it_is_over_no_partial_has_a_latency() -> N
     }
 
 
-def test_words_that_come_with_their_speech_are_no_stage_of_the_language_model() -> None:
+def test_spoken_text_is_no_stage_of_language_model() -> None:
     world = World(make_plan()).speak()
     began, *rest = reply(300)
     spoken = [event(EventKind.SPOKEN_TEXT, response_id="r1", text=words) for words in ("It is on.", " Anything else?")]
@@ -184,7 +184,7 @@ def test_words_that_come_with_their_speech_are_no_stage_of_the_language_model() 
     assert (turn.llm_first_token_perf_ns, turn.llm_first_sentence_perf_ns) == (None, None)
 
 
-def test_what_the_endpoint_says_of_its_answer_is_kept_and_nonsense_is_not_reported() -> None:
+def test_endpoint_report_is_kept_and_invalid_values_are_dropped() -> None:
     turn = build_turn(exchange(), CALL, OPTIONS)
     assert (turn.cache_tier, turn.cache_hit, turn.route, turn.cohort) == ("edge", True, "cache", "treatment")
     assert turn.fallback is None
@@ -225,7 +225,7 @@ def test_bounds_of_unknown_uncertainty_stay_unknown() -> None:
     assert (turn.speech_start_uncertainty_ns, turn.speech_end_uncertainty_ns) == (None, None)
 
 
-def test_what_was_asked_of_the_line_and_obtained_is_on_the_turn() -> None:
+def test_requested_and_obtained_line_conditions_are_on_turn() -> None:
     finished = exchange()
     clip = finished.planned.clip
     assert clip is not None
@@ -257,7 +257,7 @@ def test_connect_belongs_to_the_first_turn_only() -> None:
         ({"faults": ["clock step"]}, "clock step"),
     ],
 )
-def test_a_turn_beyond_a_limit_is_invalid_and_keeps_what_was_seen(change: dict[str, object], reason: str) -> None:
+def test_turn_over_limit_is_invalid_and_keeps_observed_outcome(change: dict[str, object], reason: str) -> None:
     late = exchange()
     for name, value in change.items():
         setattr(late.evidence, name, value)
@@ -274,7 +274,7 @@ def test_at_the_limits_a_turn_is_valid() -> None:
     assert build_turn(edge, CALL, OPTIONS).outcome == "ok"
 
 
-def test_a_reason_without_its_figure_is_noticed() -> None:
+def test_reason_without_its_figure_is_detected() -> None:
     late = exchange()
     late.evidence.pacing.note_elsewhere(60 * MS + 1)
     unexplained = msgspec.structs.replace(build_turn(late, CALL, OPTIONS), frame_lateness_worst_ns=3 * MS)
@@ -282,18 +282,18 @@ def test_a_reason_without_its_figure_is_noticed() -> None:
         assert_reasons_are_shown(unexplained)
 
 
-def test_what_the_wire_cannot_show_is_withheld_with_the_reason() -> None:
+def test_unobservable_metric_is_withheld_with_its_reason() -> None:
     turn = build_turn(exchange(), replace(CALL, not_observable={"llm_ttft": "no text on this wire"}), OPTIONS)
     assert (turn.withheld_metrics, turn.withheld_reasons) == (("llm_ttft",), ("no text on this wire",))
 
 
-def test_a_leading_silence_that_the_wire_cannot_show_is_not_recorded() -> None:
+def test_leading_silence_is_not_recorded_if_wire_hides_it() -> None:
     assert build_turn(exchange(), CALL, OPTIONS).leading_silence_ns is not None
     hidden = replace(CALL, not_observable={"leading_silence": "the line carries silence all the time"})
     assert build_turn(exchange(), hidden, OPTIONS).leading_silence_ns is None
 
 
-def test_what_the_network_did_to_the_audio_is_on_the_turn() -> None:
+def test_network_figures_of_audio_are_on_turn() -> None:
     finished = exchange()
     turn = build_turn(finished, CALL, OPTIONS)
     assert (turn.rtp_packets_received, turn.rtp_packets_lost, turn.rtp_jitter_worst_ns) == (None, None, None)
@@ -360,7 +360,7 @@ def test_a_running_exchange_has_no_record() -> None:
         ((" Sure", " thing"), False, None),  # it goes on
     ],
 )
-def test_a_text_without_a_boundary_is_one_sentence_once_it_is_over(
+def test_text_without_boundary_is_one_sentence_at_its_end(
     pieces: tuple[str, ...], ends: bool, expected: int | None
 ) -> None:
     reply = Reply("r1", 0)
@@ -370,7 +370,7 @@ def test_a_text_without_a_boundary_is_one_sentence_once_it_is_over(
     assert reply.sentence_known_perf_ns == expected
 
 
-def test_a_request_within_a_call_that_this_machine_prevented_makes_the_turn_invalid() -> None:
+def test_request_failed_by_this_machine_makes_turn_invalid() -> None:
     """A stage service is such a case: its connection is opened with the request."""
     ended = exchange()
     sentence = "this process has used up all files it may open; raise the limit"
@@ -423,7 +423,7 @@ def test_a_pause_in_which_the_answer_came_counts_once() -> None:
     assert build_turn(heard, CALL, OPTIONS).held_up_ns == 80 * MS
 
 
-def test_a_pause_that_begins_with_the_answer_leaves_the_turn_valid() -> None:
+def test_pause_that_begins_with_answer_leaves_turn_valid() -> None:
     heard = exchange()
     # Frames were due until 560 ms after the end of speech, the first audible sample came after 550.
     heard.evidence.pacing.lateness_ns = [0] * 61 + [0] * 17 + [100 * MS]

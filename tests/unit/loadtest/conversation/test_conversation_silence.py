@@ -56,7 +56,7 @@ def turn(world: World, index: int = -1) -> Turn:
     return build_turn(world.exchanges[index], CALL, OPTIONS)
 
 
-def test_the_reply_ends_a_second_after_it_was_heard_and_its_end_is_that_of_its_audio() -> None:
+def test_reply_ends_after_one_second_without_audio() -> None:
     world = quiet().speak().after(300)
     heard = world.now
     world.hear(piece(500)).after(1_480)
@@ -96,7 +96,7 @@ def test_a_pause_of_silent_samples_is_part_of_it_and_no_underrun() -> None:
     assert (found.outcome, found.underrun_count, found.reply_audio_ns) == ("ok", 0, 1_900 * MS)
 
 
-def test_what_was_sent_faster_than_it_is_heard_is_heard_to_its_end() -> None:
+def test_reply_sent_faster_than_real_time_is_played_to_end() -> None:
     world = quiet().speak().hear(*[piece(1_000)] * 8).after(8_980)
     assert world.conversation.state is State.HEARING
     world.after(20)
@@ -109,13 +109,13 @@ def test_the_length_of_the_silence_is_a_setting() -> None:
     assert world.after(20).last.outcome == "ok"
 
 
-def test_it_is_never_longer_than_the_wait_for_a_reply() -> None:
+def test_reply_silence_is_never_longer_than_reply_timeout() -> None:
     world = quiet(silence_ms=3_000, reply_ms=600).speak().hear(piece(200)).after(780)
     assert not world.exchanges
     assert (world.after(20).last.outcome, world.last.reason) == ("ok", None)
 
 
-def test_what_comes_later_belongs_to_no_turn_and_the_next_answer_has_a_name_of_its_own() -> None:
+def test_late_audio_belongs_to_no_turn_and_next_has_own_name() -> None:
     world = quiet({}, {}).speak().hear(piece(200)).after(1_200)
     first = world.last
     world.hear(piece(100))  # an afterthought
@@ -216,14 +216,14 @@ def test_a_silent_turn_that_gets_no_answer() -> None:
     assert world.conversation.deadline_perf_ns == world.now + 500 * MS
 
 
-def test_patience_runs_out_before_a_reply_and_never_in_its_pauses() -> None:
+def test_patience_ends_before_reply_and_never_in_its_pauses() -> None:
     patient = {"patience_ns": 600 * MS}
     assert quiet(patient).speak().after(620).last.outcome == "abandoned"
     world = quiet(patient).speak().after(500).hear(piece(200)).after(1_000).hear(piece(200)).after(1_200)
     assert world.last.outcome == "ok"
 
 
-def test_a_lost_connection_in_the_silence_after_a_reply_is_an_error_as_with_an_event() -> None:
+def test_connection_lost_in_silence_after_reply_is_error() -> None:
     assert quiet().speak().hear(piece(200)).after(500).lose("gone").last.outcome == "error"
 
 
@@ -234,7 +234,7 @@ def barge_in(*, manual: bool = False) -> World:
     return world.after(100).speech_starts()
 
 
-def test_a_caller_who_interrupts_is_answered_after_the_old_reply_has_stopped() -> None:
+def test_interrupting_caller_is_answered_after_old_reply_stops() -> None:
     world = barge_in()
     began = world.now
     world.after(200).hear(event(EventKind.SPEECH_STARTED)).after(600).speech_ends().after(400)
@@ -262,7 +262,7 @@ def test_late_pieces_of_an_interrupted_reply_do_not_answer() -> None:
     assert world.last.timeline.first_audio_perf_ns == answered
 
 
-def test_a_reply_of_which_no_more_comes_is_over_and_was_not_stopped() -> None:
+def test_reply_without_more_audio_ended_and_was_not_stopped() -> None:
     world = barge_in().after(900).speech_ends().after(300)  # what had come was over 500 ms ago
     answered = world.now
     world.hear(piece(300)).after(1_400)
@@ -287,7 +287,7 @@ def test_a_reply_that_had_fallen_silent_was_not_interrupted() -> None:
     assert turn(world).barge_in_reason == "the reply had fallen silent before the caller's first speech sample"
 
 
-def test_an_event_after_the_silence_finds_the_turn_over_however_late_the_clock_is_looked_at() -> None:
+def test_event_after_silence_ends_turn_even_if_clock_was_idle() -> None:
     world = quiet({}, {}).speak().hear(piece(200))
     world.now += 1_250 * MS  # no one has looked at the time since
     world.hear(piece(100))
@@ -302,7 +302,7 @@ def test_a_wire_that_closes_its_replies_waits_for_the_end_of_one() -> None:
     assert world.last.outcome == "ok"
 
 
-def test_a_call_whose_last_reply_ended_hangs_up() -> None:
+def test_caller_hangs_up_after_last_reply() -> None:
     world = quiet().speak().hear(piece(200)).after(1_200)
     assert isinstance(world.actions[-1], HangUp)
 
@@ -355,7 +355,7 @@ def onset_ms(turn: Exchange) -> float | None:
     [wav(), wav(size=0), wav(size=0xFFFFFFFF), wav(size=400), wav() + SIGNED, wav(size=0) + SIGNED, wav() + LIST],
     ids=["plain", "no length", "unknown length", "length of a piece", "C2PA", "C2PA, no length", "LIST"],
 )
-def test_the_header_of_a_wav_file_is_no_onset_and_what_follows_its_samples_no_speech(file: bytes, piece: int) -> None:
+def test_wav_header_is_no_onset_and_its_trailer_no_speech(file: bytes, piece: int) -> None:
     turn = heard(file, piece)
     header_ms = 44 / 2 / RATE_HZ * 1_000
     assert onset_ms(turn) == pytest.approx(300 + header_ms + QUIET_MS, abs=1)
@@ -391,7 +391,7 @@ def test_a_file_in_another_format_is_no_answer(content: bytes, says: str) -> Non
     assert failure_of(turn) == Failure("bad_audio", "file_header")
 
 
-def test_an_mp3_in_one_byte_pieces_of_a_sample_is_found_when_its_second_frame_comes() -> None:
+def test_mp3_in_two_byte_chunks_is_detected_at_second_frame() -> None:
     turn = heard(MP3, 2)
     assert (onset_ms(turn), turn.outcome) == (None, "error")
 
@@ -428,13 +428,13 @@ def test_a_wav_file_of_another_rate_is_heard_and_named() -> None:
     ],
 )
 @pytest.mark.parametrize("piece", [2, 320])
-def test_samples_that_look_like_the_beginning_of_a_file_are_samples(pcm: bytes, piece: int) -> None:
+def test_samples_that_resemble_file_header_are_samples(pcm: bytes, piece: int) -> None:
     turn = heard(pcm, piece)
     assert onset_ms(turn) == pytest.approx(300, abs=1)
     assert (turn.outcome, turn.reason) == ("ok", None)
 
 
-def test_quiet_telephone_audio_that_looks_like_a_frame_of_mpeg_is_audio() -> None:
+def test_quiet_telephone_audio_that_resembles_mpeg_is_audio() -> None:
     quiet = b"\xff\xfb\x90\x64" + b"\xff" * 100 + g711.ulaw_encode(np.frombuffer(tone(60), "<i2"))
     turn = heard(_telephone(quiet), rate_hz=8_000)
     assert turn.outcome == "ok", "a reply that is shorter than such a frame is heard, too"
@@ -460,14 +460,14 @@ def backchanneling() -> World:
     [(hearing(), State.HEARING), (backchanneling(), State.BACKCHANNELING)],
     ids=["hears", "says mhm"],
 )
-def test_a_frame_of_a_reply_that_is_heard_is_played_and_changes_nothing_else(world: World, state: State) -> None:
+def test_frame_of_current_reply_is_played_without_state_change(world: World, state: State) -> None:
     until, deadline = world.playout.playing_until_perf_ns, world.conversation.deadline_perf_ns
     assert world.conversation.on_event(FRAME, world.now) is NO_CHANGE
     assert world.playout.playing_until_perf_ns == until + 20 * MS
     assert (world.conversation.state, world.conversation.deadline_perf_ns) == (state, deadline)
 
 
-def test_frames_put_off_the_end_of_a_wait_that_the_deadline_had_set() -> None:
+def test_frames_extend_wait_that_deadline_had_set() -> None:
     world = hearing()
     for _ in range(600):
         world.hear(FRAME).after(20)
@@ -486,12 +486,12 @@ def test_frames_put_off_the_end_of_a_wait_that_the_deadline_had_set() -> None:
     ],
     ids=["another reply", "metadata", "speech", "end"],
 )
-def test_what_is_more_than_a_frame_is_looked_at(other: object) -> None:
+def test_event_other_than_frame_is_processed(other: object) -> None:
     world = hearing()
     assert world.conversation.on_event(other, world.now) is not NO_CHANGE  # type: ignore[arg-type]
 
 
-def test_a_frame_is_looked_at_while_an_interrupted_reply_may_still_go_on() -> None:
+def test_frame_is_checked_while_interrupted_reply_may_continue() -> None:
     plan = make_plan(turns=2)
     into = replace(plan.turns[1], barge_in=ReplyPoint(after_ns=300 * MS))
     world = World(replace(plan, turns=(plan.turns[0], into))).speak().hear(*reply(400)[:2]).after(320).speech_starts()

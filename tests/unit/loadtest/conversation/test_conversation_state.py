@@ -56,7 +56,7 @@ def faults(table: Table, states: Iterable[Enum], inputs: Iterable[Enum], start: 
     return found + [f"{happened.name} has no transition" for happened in inputs if happened not in used]
 
 
-def test_every_state_of_a_caller_is_reached_and_has_a_way_to_the_end() -> None:
+def test_every_caller_state_is_reachable_and_can_end() -> None:
     assert faults(TRANSITIONS, State, Input, State.CONNECTING, State.OVER) == []
 
 
@@ -101,11 +101,11 @@ class Hand(Enum):
         ),
     ],
 )
-def test_a_table_with_a_hole_is_noticed(table: Table, fault: str) -> None:
+def test_incomplete_transition_table_is_detected(table: Table, fault: str) -> None:
     assert faults(table, Door, Hand, Door.OPEN, Door.SHUT) == [fault]
 
 
-def test_nothing_leaves_the_end_and_every_call_can_be_lost_or_cut() -> None:
+def test_nothing_leaves_end_and_every_call_can_be_lost_or_cut() -> None:
     assert TRANSITIONS[State.OVER] == {}
     for state in set(State) - {State.OVER}:
         assert TRANSITIONS[state][Input.SESSION_ENDED] is State.OVER
@@ -125,7 +125,7 @@ def test_a_transition_that_the_table_lacks_is_refused(table: Table, state: Enum,
         next_state(table, state, happened)
 
 
-def test_a_conversation_that_runs_into_such_a_transition_raises_and_stays_as_it_was() -> None:
+def test_conversation_raises_and_is_unchanged_on_bad_transition() -> None:
     caller = Conversation(make_plan(), PlayoutBuffer("rms-10ms"))
     caller.begin(0)
     with pytest.raises(InstrumentError, match="READY"):
@@ -277,7 +277,7 @@ def name(transition: tuple[Enum, Enum, Enum]) -> str:
     return "-".join(each.name for each in transition)
 
 
-def test_the_tables_hold_the_transitions_of_these_scenarios_and_no_others() -> None:
+def test_tables_hold_exactly_transitions_of_these_scenarios() -> None:
     assert SCENARIOS.keys() == {
         (state, happened, row[happened]) for state, row in TRANSITIONS.items() for happened in row
     }
@@ -313,7 +313,7 @@ def test_a_session_that_ended_before_the_caller_began_stays_over() -> None:
     assert world.conversation.state is State.OVER
 
 
-def test_the_rest_of_a_backchannel_whose_turn_has_ended_is_ignored() -> None:
+def test_rest_of_backchannel_after_its_turn_is_ignored() -> None:
     world = backchanneling(600, reply_ms=300).after(100).speech_starts().after(500)
     assert world.conversation.state is State.THINKING
     ended = list(world.actions)
@@ -322,7 +322,7 @@ def test_the_rest_of_a_backchannel_whose_turn_has_ended_is_ignored() -> None:
     assert world.last.backchannel.end_perf_ns is None
 
 
-def test_the_rest_of_a_backchannel_is_ignored_in_a_silent_turn_too() -> None:
+def test_rest_of_backchannel_in_silent_turn_is_ignored() -> None:
     world = World(plan(BACKCHANNEL, SILENCE | {"think_ns": 0}, reply_ms=300)).speak().hear(*begun(600)).after(520)
     world.speech_starts().after(500)
     assert world.conversation.state is State.WAITING

@@ -14,7 +14,7 @@ from loadtest.protocols.base import EventKind
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
 
 
-def test_a_turn_that_is_answered_is_ok_when_the_answer_has_been_played() -> None:
+def test_answered_turn_is_ok_after_answer_has_played() -> None:
     world = World(make_plan()).speak().after(200).hear(*reply(300))
     assert not world.exchanges
     world.after(280)
@@ -32,7 +32,7 @@ def test_the_next_turn_begins_after_the_think_time() -> None:
     assert [exchange.index for exchange in world.exchanges] == [0, 1]
 
 
-def test_no_answer_is_no_reply_after_the_time_out_and_ends_the_call() -> None:
+def test_no_answer_within_timeout_is_no_reply_and_ends_call() -> None:
     world = World(make_plan(turns=3, reply_ms=4_000)).speak().after(3_900)
     assert not world.exchanges
     world.after(200)
@@ -73,7 +73,7 @@ def test_a_caller_hangs_up_when_patience_runs_out() -> None:
     assert isinstance(world.actions[-1], HangUp)
 
 
-def test_a_caller_who_hears_the_answer_does_not_hang_up() -> None:
+def test_caller_hearing_an_answer_does_not_hang_up() -> None:
     world = World(make_plan(patience_ms=1_500)).speak().after(1_400).hear(*reply(2_000)).after(2_100)
     assert world.last.outcome == "ok"
 
@@ -95,7 +95,7 @@ def test_audio_that_came_before_the_question_is_no_answer() -> None:
     assert world.last.outcome == "no_reply"
 
 
-def test_an_answer_that_begins_between_say_and_the_first_speech_sample_came_before_the_question() -> None:
+def test_answer_before_first_speech_sample_precedes_question() -> None:
     world = World(make_plan(reply_ms=4_000)).after(500).hear(*reply(300, "early"))
     world.actions += world.conversation.on_speech_start(world.now, 0)
     world.after(1_000)
@@ -111,12 +111,12 @@ def test_an_early_answer_still_occupies_the_speaker() -> None:
     assert world.conversation.state is State.THINKING
 
 
-def test_a_caller_does_not_speak_into_what_plays_when_it_begins_to_think() -> None:
+def test_caller_waits_for_playback_end_before_think_time() -> None:
     world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(120)
     assert world.conversation.deadline_perf_ns >= world.playout.playing_until_perf_ns + 500 * MS
 
 
-def test_a_reply_broken_off_because_the_caller_went_on_is_no_answer() -> None:
+def test_reply_canceled_because_caller_continued_is_no_answer() -> None:
     world = World(make_plan()).after(500)
     world.actions += world.conversation.on_speech_start(world.now, 0)
     world.hear(event(EventKind.SPEECH_STARTED)).after(400).hear(event(EventKind.SPEECH_STOPPED))
@@ -145,27 +145,27 @@ def test_the_turn_waits_for_a_transcript_that_is_still_to_come() -> None:
     assert world.last.timeline.finals
 
 
-def test_a_transcript_that_nothing_marked_as_final_dates_from_its_last_piece() -> None:
+def test_transcript_not_marked_final_dates_from_last_partial() -> None:
     world = World(make_plan()).speak().after(100).hear(event(EventKind.ASR_PARTIAL, text="turn"))
     last = world.after(100).hear(event(EventKind.ASR_PARTIAL, text=" on")).now
     world.after(100).hear(*reply(100), event(EventKind.ASR_FINAL, text="turn on", dated_by_partial=True)).after(500)
     assert world.last.timeline.finals == [(None, "turn on", last)]
 
 
-def test_a_transcript_without_any_piece_dates_from_its_own_arrival() -> None:
+def test_transcript_without_partials_dates_from_its_arrival() -> None:
     world = World(make_plan()).speak().after(100)
     came = world.hear(event(EventKind.ASR_FINAL, text="turn on", dated_by_partial=True)).now
     world.after(100).hear(*reply(100)).after(500)
     assert world.last.timeline.finals == [(None, "turn on", came)]
 
 
-def test_a_transcript_that_never_comes_holds_the_turn_for_two_seconds_only() -> None:
+def test_missing_transcript_holds_turn_for_two_seconds_only() -> None:
     world = World(make_plan()).speak().hear(event(EventKind.ASR_PARTIAL, text="turn"), *reply(100)).after(2_200)
     assert world.last.outcome == "ok"
     assert not world.last.timeline.finals
 
 
-def test_a_dropped_connection_fails_the_turn_under_way_with_its_reason() -> None:
+def test_dropped_connection_fails_current_turn_with_its_reason() -> None:
     world = World(make_plan(turns=3)).speak().lose("the endpoint closed the call (1006)")
     assert (world.last.outcome, world.last.reason) == ("error", "the endpoint closed the call (1006)")
     assert len(world.exchanges) == 1
@@ -178,7 +178,7 @@ def test_a_call_that_cannot_be_connected_is_one_failed_turn() -> None:
     assert (actions[0].outcome, actions[0].reason, actions[0].index) == ("error", "connection refused", 0)
 
 
-def test_a_call_dropped_in_think_time_fails_the_turn_that_was_to_come() -> None:
+def test_call_dropped_in_think_time_fails_next_turn() -> None:
     world = World(make_plan(turns=2)).speak().hear(*reply(100)).after(140).lose("dropped")
     assert [exchange.outcome for exchange in world.exchanges] == ["ok", "error"]
 
@@ -195,7 +195,7 @@ def test_an_error_and_then_silence_is_an_error() -> None:
     assert (world.last.outcome, world.last.reason) == ("error", "no model")
 
 
-def test_an_error_while_the_session_was_set_up_may_be_why_no_answer_comes() -> None:
+def test_setup_error_explains_missing_answer() -> None:
     world = World(make_plan(reply_ms=2_000))
     world.conversation.note_setup_error("the session takes 16000 Hz, not 24000 Hz")
     world.speak().after(2_100)
@@ -214,7 +214,7 @@ def test_a_failed_response_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("kind", [EventKind.LLM_TEXT, EventKind.SPOKEN_TEXT])
-def test_audio_at_another_rate_than_declared_is_an_error_that_says_so(kind: EventKind) -> None:
+def test_audio_at_undeclared_sample_rate_is_error(kind: EventKind) -> None:
     text = "The weather in the mountains will be sunny with a light breeze from the west all day."
     events = reply(600)
     events[1:1] = [event(kind, response_id="r1", text=part) for part in (text[:40], text[40:])]
@@ -229,7 +229,7 @@ def test_manual_turns_say_when_the_caller_has_finished() -> None:
     assert EndTurn() not in World(make_plan()).speak().actions
 
 
-def test_winding_down_lets_the_running_turn_end_and_begins_no_other() -> None:
+def test_wind_down_finishes_current_turn_and_begins_no_other() -> None:
     world = World(make_plan(turns=3)).speak()
     world.conversation.wind_down()
     world.hear(*reply(100)).after(140)
@@ -249,7 +249,7 @@ def test_an_utterance_that_cannot_be_sent_is_our_fault() -> None:
     assert world.last.outcome == "invalid"
 
 
-def test_a_caller_who_does_not_hear_out_goes_on_once_the_answer_is_audible_and_whole() -> None:
+def test_caller_not_hearing_out_goes_on_at_whole_audible_answer() -> None:
     plan = make_plan()
     plan = replace(plan, limits=replace(plan.limits, hears_out=False))
     whole = reply(5_000)
@@ -278,7 +278,7 @@ def test_turns_are_taken_in_their_order_until_none_is_left() -> None:
         queue.begin()
 
 
-def test_a_queue_that_winds_down_still_has_its_turn_but_lets_none_begin() -> None:
+def test_queue_winding_down_keeps_its_turn_but_begins_none() -> None:
     queue = TurnQueue(TURNS)
     queue.begin()
     queue.wind_down()
@@ -315,7 +315,7 @@ def cut(world: World) -> World:
     return world
 
 
-def test_a_caller_who_waits() -> None:
+def test_waiting_caller_is_cut_with_its_waiting_time() -> None:
     world = cut(World(make_plan(turns=3)).speak().after(1_500))
     assert (world.last.outcome, world.last.cut_by) == ("cut", BY)
     assert world.last.reason == f"cut by {BY} after 1.5 s of waiting for an answer"
@@ -323,14 +323,14 @@ def test_a_caller_who_waits() -> None:
     assert len(world.exchanges) == 1
 
 
-def test_a_caller_who_speaks() -> None:
+def test_speaking_caller_is_cut_before_end_of_speech() -> None:
     world = World(make_plan()).after(500)
     world.actions += world.conversation.on_speech_start(world.now, 0)
     assert cut(world.after(300)).last.reason == f"cut by {BY} before the caller had spoken"
     assert world.last.outcome == "cut"
 
 
-def test_a_caller_who_hears_a_reply_that_goes_on() -> None:
+def test_caller_hearing_a_reply_is_cut() -> None:
     world = cut(World(make_plan()).speak().hear(*reply(2_000)[:2]).after(400))
     assert (world.last.outcome, world.last.reason) == ("cut", f"cut by {BY} while the reply was heard")
 
@@ -343,7 +343,7 @@ def test_a_reply_that_had_arrived_whole_is_judged_as_what_it_is() -> None:
     assert cut(failed).last.outcome == "error"
 
 
-def test_the_reply_that_was_broken_into_and_the_turn_that_broke_into_it() -> None:
+def test_cut_in_barge_in_ends_interrupted_reply_and_new_turn() -> None:
     plan = make_plan(turns=2)
     into = replace(plan.turns[1], barge_in=ReplyPoint(after_ns=500 * MS))
     world = World(replace(plan, turns=(plan.turns[0], into))).speak()
@@ -358,7 +358,7 @@ def test_between_two_turns_there_is_no_cut_to_record() -> None:
     assert [exchange.outcome for exchange in world.exchanges] == ["ok"]
 
 
-def test_a_caller_who_was_still_connecting_is_cut() -> None:
+def test_connecting_caller_is_cut() -> None:
     conversation = Conversation(make_plan(turns=3), PlayoutBuffer("rms-10ms"))
     exchange, _ = conversation.break_off(BY, 5_000 * MS, connecting_since_perf_ns=1_000 * MS)
     assert (exchange.outcome, exchange.index, exchange.began_perf_ns) == ("cut", 0, 1_000 * MS)

@@ -49,14 +49,14 @@ def _second(one: VoiceEvent) -> VoiceEvent:
     return event(one.kind, response_id="r2", status=one.status)
 
 
-def test_a_reply_that_failed_ends_the_turn_at_once_with_its_cause() -> None:
+def test_failed_reply_ends_turn_at_once_with_its_cause() -> None:
     failure = Failure("http_status", "429")
     world = asked().hear(STARTED, done("failed", message="too many requests", failure=failure))
     assert (world.last.outcome, world.last.reason) == ("error", "too many requests")
 
 
 @pytest.mark.parametrize("events", [[], [STARTED], [STARTED, done()]])
-def test_an_answer_that_does_not_come_or_says_nothing_is_none(events: list[VoiceEvent]) -> None:
+def test_missing_or_empty_answer_is_no_answer(events: list[VoiceEvent]) -> None:
     world = asked(reply_ms=2000).hear(*events).after(1900)
     assert world.exchanges == []
     assert world.after(200).last.outcome in ("no_reply", "timeout")
@@ -68,7 +68,7 @@ def test_on_a_wire_with_audio_text_alone_is_no_answer() -> None:
     assert world.after(2100).last.outcome == "no_reply"
 
 
-def test_a_text_that_streams_longer_than_the_reply_time_out_is_an_answer() -> None:
+def test_text_streamed_longer_than_reply_timeout_is_answer() -> None:
     world = asked(reply_ms=2000).after(1900).hear(STARTED, text("It "))
     for word in ("is ", "on ", "and ", "stays ", "on."):
         world.after(1900).hear(text(word))
@@ -131,7 +131,7 @@ def test_patience_ends_with_the_first_text() -> None:
     assert impatient.last.outcome == "abandoned"
 
 
-def test_a_recognizer_that_sends_its_transcript_bit_by_bit_may_take_longer() -> None:
+def test_streaming_recognizer_may_exceed_reply_timeout() -> None:
     def partial(words: str) -> VoiceEvent:
         return event(EventKind.ASR_PARTIAL, text=words)
 
