@@ -54,7 +54,7 @@ def accepted(spec: Row) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
-def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palette) -> None:
+def test_latency_line_per_cohort_is_straight_with_dash_and_shape(colors: Palette) -> None:
     spec = over_time.latency_lines(colors, ("a", "b"), 800.0)
     output = accepted(spec)
     for part in ("linear", "break-paths-show-domains", "strokeDash", "shape", "objective 800 ms"):
@@ -68,7 +68,7 @@ def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palet
     assert all(layer["encoding"]["x"]["field"] == "time" for layer in marked)
 
 
-def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marked() -> None:
+def test_window_of_too_few_turns_is_gap_and_miss_is_marked() -> None:
     picture = charts.latency_lines(LINES, "Voice to voice", clock, objective_ms=None, missed_ns=105 * S)
     first, gap, other, onset, begin = picture.rows
     assert (first["time"], first["value"], first["value_text"]) == (100_000.0, 640.0, "640 ms")
@@ -126,7 +126,7 @@ def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
         assert not re.search(r"(?<!\w)-\d", text)
 
 
-def test_an_interval_that_nothing_bounds_reaches_as_far_as_any_other() -> None:
+def test_unbounded_interval_reaches_as_far_as_longest_other() -> None:
     rows = charts.run_differences([compared_with_base(400.0, is_unanswered=True)], 1e8).rows
     (p95,) = (row for row in rows if row["name"] == "Voice to voice p95")
     assert p95["text"].endswith(" or more)")
@@ -158,7 +158,7 @@ class _Cells(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def test_a_chart_is_drawn_with_its_sentence_and_the_rows_of_its_table_come_when_it_is_opened() -> None:
+def test_chart_has_its_sentence_and_its_table_on_demand() -> None:
     app = AppTest.from_string(APP, default_timeout=60).run()
     assert not app.exception
     assert pictures(app) == ["Latency rises from 1 to 2"]
@@ -168,7 +168,7 @@ def test_a_chart_is_drawn_with_its_sentence_and_the_rows_of_its_table_come_when_
     assert plain(html) == "Latency over time from p95 12:00 640 ms"
 
 
-def test_a_table_names_its_columns_and_rows_can_be_scrolled_by_keyboard_and_keeps_text_as_text() -> None:
+def test_table_names_columns_scrolls_by_keys_and_escapes_text() -> None:
     html = table_html(ChartTable("Hits by tier", ("from", "device", "edge"), [("<img src=x>", "<b>1</b>", "2")]))
     tags = _Cells(html).tags
     assert [attributes["scope"] for tag, attributes in tags if tag == "th"] == ["col", "col", "col", "row"]
@@ -178,7 +178,7 @@ def test_a_table_names_its_columns_and_rows_can_be_scrolled_by_keyboard_and_keep
     assert "&lt;img" in html
 
 
-def test_a_long_table_says_what_it_leaves_out_and_an_empty_one_that_it_is() -> None:
+def test_long_table_states_omitted_rows_and_empty_one_that_it_is() -> None:
     rows = [(str(number), "x") for number in range(MOST_ROWS + 3)]
     html = table_html(ChartTable("Turns", ("turn", "y"), rows))
     assert html.count("<tr>") == MOST_ROWS + 1
@@ -208,7 +208,7 @@ def variables(theme: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_and_marks_stand_out_from_every_ground_they_are_on(theme: str) -> None:
+def test_text_and_marks_contrast_with_every_background(theme: str) -> None:
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # the well-known gray that just fails
     colors, drawn = variables(theme), palette(theme)
     assert drawn is {"light": LIGHT, "dark": DARK}[theme]
@@ -236,7 +236,7 @@ def budget(*left: float | None) -> ErrorBudget:
     return ErrorBudget("answer", "The answer", "turns", "95 % of turns", 0.95, 100, (), (), days, left[-1], False)
 
 
-def test_a_day_is_drawn_at_its_share_one_without_turns_not_at_all_and_the_overspent_is_named() -> None:
+def test_budget_day_is_drawn_at_its_share_and_overspent_is_named() -> None:
     picture = charts.budget_days(budget(None, 1.0, 0.25, -99.0))
     assert [(row["day"], row["left"]) for row in picture.rows] == [(-3, None), (-2, 1.0), (-1, 0.25), (0, -2.0)]
     assert picture.rows[-1]["text"] == picture.table.rows[-1][1] == "overspent ×100.0"

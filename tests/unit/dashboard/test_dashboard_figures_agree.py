@@ -257,7 +257,7 @@ def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
     assert re.search(row, plain(figures.stages(world.now.summary, world.now.statuses)))
 
 
-def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(world: World) -> None:
+def test_client_service_delta_is_of_counted_turns_only(world: World) -> None:
     services = {(turn.trace_id, turn.turn_index) for turn in world.turns if turn.source == "service"}
     heard = [turn for turn in world.valid if METRICS["voice_to_voice"].value(turn) is not None]
     joined = sum((turn.trace_id, turn.turn_index) in services for turn in heard)
@@ -270,7 +270,7 @@ def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(worl
     assert f"over {joined} turns" in plain(trust.trust(world.now.run, world.now.summary).details)
 
 
-def test_a_stage_by_the_service_has_another_name_than_the_metric_that_callers_saw(world: World) -> None:
+def test_service_stage_has_other_name_than_client_metric(world: World) -> None:
     """The service's endpointing ends before its event has come over the network."""
     of_bar = world.now.budget["endpointing"]
     assert of_bar.p50_ns != world.summary_object["metrics"]["endpointing"]["p50_s"] * 1e9
@@ -331,7 +331,7 @@ def test_objectives_are_counted_alike(world: World) -> None:
     assert all(sentence in plain(world.files[HTML].decode()) for sentence in sentences)
 
 
-def test_an_objective_is_about_every_turn_of_which_a_stage_has_a_value(world: World) -> None:
+def test_objective_counts_every_turn_that_has_stage_value(world: World) -> None:
     """“31 of 31” for a stage with n = 34: undecided turns are open, and counted."""
     objectives = world.summary_object["objectives"]
     for each, objective in zip(objectives, world.report.objectives, strict=True):
@@ -352,7 +352,7 @@ def test_the_page_of_caches_counts_alike(world: World) -> None:
     assert sum(each.turns for each in groups.values()) == len(world.valid)
 
 
-def test_the_page_of_the_instrument_counts_the_same_invalid_turns(world: World) -> None:
+def test_instrument_page_counts_same_invalid_turns_as_summary(world: World) -> None:
     by_reason = {name: sum(counts) for name, counts in world.instrument.instrument.invalid.counts.items()}
     assert by_reason == world.summary_object["turns"]["invalid_by_reason"]
 
@@ -392,7 +392,7 @@ def test_calls_are_counted_alike_whatever_their_first_turn_asks(world: World) ->
 
 
 @pytest.mark.slow
-def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(tmp_path: Path) -> None:
+def test_endpoint_that_reports_only_hit_or_miss_has_no_fallbacks(tmp_path: Path) -> None:
     run = Run(turns=[exchange(index, route=None, cache_hit=index % 2 == 0)[0] for index in range(40)])
     with StoreReader(fill_store(tmp_path / "store", run), wall_clock_ns=lambda: NOW) as reader:
         summary = reader.summary(Filter())

@@ -37,7 +37,7 @@ def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 80])
-def test_what_is_no_address_of_this_machine_is_refused_in_a_sentence(host: str) -> None:
+def test_address_not_on_this_machine_is_rejected(host: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot listen on {host}:0 "):
         claimed_socket(host, 0)
 
@@ -129,7 +129,7 @@ def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8089", "javascript:alert(1)", "http://", "http://[", ""])
-def test_what_is_no_link_to_locusts_page_ends_before_the_server_starts(tmp_path: Path, address: str) -> None:
+def test_invalid_locust_link_ends_command_before_server_starts(tmp_path: Path, address: str) -> None:
     result = CliRunner().invoke(app, ["--store", str(tmp_path), "--port", "0", "--headless", "--locust", address])
     assert result.exit_code == 2
     assert f"--locust: {address!r} is not the address of a page; write it as http://HOST:PORT" in result.stderr
@@ -187,7 +187,7 @@ LOCAL, PUBLIC, FOREIGN = "127.0.0.1:8501", "dash.example", "attacker.example"
     ],
 )
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_requests_are_answered_by_the_names_of_the_dashboard_alone(
+def test_dashboard_answers_only_requests_to_its_own_names(
     kind: str, host: str, origin: str | None, named: bool, answered: bool
 ) -> None:
     config.set_option("server.allowedHosts", ["127.0.0.1", "localhost", "::1", PUBLIC] if named else [])

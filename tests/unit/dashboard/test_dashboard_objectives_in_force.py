@@ -93,9 +93,7 @@ def test_the_default_objectives_are_parsed_once(monkeypatch: pytest.MonkeyPatch,
     assert parsed == [None]
 
 
-def test_a_file_of_objectives_is_parsed_again_once_it_has_changed(
-    tmp_path: Path, file: Path, parsed: list[Path | None]
-) -> None:
+def test_objectives_file_is_parsed_again_after_change(tmp_path: Path, file: Path, parsed: list[Path | None]) -> None:
     text = objectives_text(None)
     assert TARGET in text
     file.write_text(text)
@@ -116,7 +114,7 @@ def test_a_file_of_objectives_is_parsed_again_once_it_has_changed(
         assert parsed == [file], content[-40:]
 
 
-def test_before_a_version_can_be_used_each_look_says_what_is_wrong(file: Path) -> None:
+def test_every_read_reports_fault_until_a_version_is_usable(file: Path) -> None:
     for content in (None, UNUSABLE, None):
         file.unlink(missing_ok=True)
         if content is not None:
@@ -130,7 +128,7 @@ def test_before_a_version_can_be_used_each_look_says_what_is_wrong(file: Path) -
 
 
 @pytest.mark.parametrize("damage", [lambda file: file.write_text(UNUSABLE), lambda file: file.unlink()])
-def test_a_version_that_cannot_be_used_leaves_the_former_one_in_force(
+def test_unusable_objectives_leave_previous_version_in_force(
     file: Path, parsed: list[Path | None], damage: Callable[[Path], object]
 ) -> None:
     file.write_text(MET)
@@ -215,7 +213,7 @@ def test_a_page_that_is_open_takes_up_a_change_when_it_refreshes(shown: Path, mo
 
 
 @pytest.mark.slow
-def test_the_list_of_runs_judges_a_folder_that_it_knows_by_the_changed_objectives(
+def test_runs_page_judges_known_folder_by_changed_objectives(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text(MET)
@@ -229,9 +227,7 @@ def test_the_list_of_runs_judges_a_folder_that_it_knows_by_the_changed_objective
 
 
 @pytest.mark.slow
-def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_run_is_judged_by_its_own_objectives_without_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its command and `voiceprobe report` judge it by the same objectives."""
     root = tmp_path / "runs"
     for number, (name, content) in enumerate((("strict", MISSED), ("lax", MET))):

@@ -69,7 +69,7 @@ def test_a_run_without_a_turn_says_whether_one_may_come(store: Path, ended: bool
 
 
 @pytest.mark.parametrize("page", ["now", "turns", "cohorts", "cache", "instrument", "objectives"])
-def test_a_run_whose_target_was_not_reached_says_why_on_every_page(store: Path, page: str) -> None:
+def test_run_that_never_reached_target_gives_cause_on_each_page(store: Path, page: str) -> None:
     store.mkdir()
     leave_unreachable(store.parent, "run-dead")
     ended = f"Run {store.parent.name} (run-dead) has ended."
@@ -81,7 +81,7 @@ def test_a_run_whose_target_was_not_reached_says_why_on_every_page(store: Path, 
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stored_without_a_turn_says_what_its_command_found(store: Path) -> None:
+def test_run_stored_without_turns_gives_cause_from_its_command(store: Path) -> None:
     fill(store, Scene(turns=0, newest_unix_ns=time.time_ns(), run_id="run-none", ended=True))
     leave_unreachable(store.parent, "run-none")
     says(html_of(opened("now", run="run-none")), "cannot connect to 127.0.0.1:9", no=("voiceprobe report",))
@@ -90,7 +90,7 @@ def test_a_run_that_is_stored_without_a_turn_says_what_its_command_found(store: 
 
 
 @pytest.mark.parametrize("summary", ["damaged", "of turns that are elsewhere", "under way"])
-def test_what_a_summary_does_not_say_of_an_empty_store_is_not_made_up(store: Path, summary: str) -> None:
+def test_empty_store_shows_no_cause_that_summary_does_not_state(store: Path, summary: str) -> None:
     store.mkdir()
     if summary == "damaged":
         (store.parent / SUMMARY_NAME).write_text("{")
@@ -145,7 +145,7 @@ def test_a_full_store_shows_every_part_and_a_link_narrows_it(full: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_turn_is_reached_by_its_link_and_one_that_is_not_there_says_so(store: Path) -> None:
+def test_turn_is_reached_by_link_and_missing_turn_is_reported(store: Path) -> None:
     turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))
     says(
         shown(trace=turns[5].trace_id, turn=str(turns[5].turn_index)),
@@ -170,7 +170,7 @@ def test_a_turn_is_reached_by_its_link_and_one_that_is_not_there_says_so(store: 
     ],
     ids=["live", "live and dear", "live and dearer", "stale", "stale and dear", "ended", "of a clock that is ahead"],
 )
-def test_a_page_asks_again_no_sooner_than_five_times_what_its_answer_took(
+def test_page_refresh_interval_is_at_least_five_times_query_time(
     store: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: int, is_ended: bool, took_s: float, again_s: float | None
 ) -> None:
     """Left out here, the part that is drawn again takes all figures with it; the selectors around it stay."""
@@ -251,7 +251,7 @@ def test_a_page_says_when_it_asked_and_how_long_ago_that_is(full: Path, monkeypa
         ("runs", StoreReader, "run_details"),
     ],
 )
-def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
+def test_page_shows_spinner_while_it_reads_the_store(
     full: Path, monkeypatch: pytest.MonkeyPatch, page: str, asks: type, method: str
 ) -> None:
     seen, asked = list[str](), getattr(asks, method)
@@ -274,7 +274,7 @@ def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
 
 
 @pytest.mark.slow
-def test_a_long_run_is_shown_by_its_newest_hour_unless_the_whole_is_chosen(store: Path) -> None:
+def test_long_run_shows_newest_hour_unless_whole_is_chosen(store: Path) -> None:
     hour = 3_600 * S
     newest = time.time_ns() - 60 * S
     fill(store, Scene(turns=240, newest_unix_ns=newest - 2 * hour))
@@ -302,7 +302,7 @@ def test_a_long_run_is_shown_by_its_newest_hour_unless_the_whole_is_chosen(store
 
 
 @pytest.mark.slow
-def test_a_run_says_whether_it_has_ended_and_that_its_oldest_turns_are_gone(store: Path) -> None:
+def test_run_states_whether_it_ended_and_that_old_turns_are_gone(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns() - 200 * S))
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 4_000 * S, run_id="run-done", ended=True, seed=8))
     stale = "last turn 3 min ago; the run has not said that it ended"

@@ -115,13 +115,13 @@ BY_KIND = "Not answered 10 % 20 of 200 turns"
         ),
     ],
 )
-def test_the_tiles_say_the_figure_what_it_stands_on_and_what_is_missing(
+def test_tiles_give_figure_its_basis_and_what_is_missing(
     of: Summary, found: tuple[ObjectiveStatus, ...], parts: tuple[str, ...], no: tuple[str, ...]
 ) -> None:
     says(figures.tiles(of, found), *parts, no=no)
 
 
-def test_the_stage_table_gives_percentiles_in_order_with_n_objective_and_verdict() -> None:
+def test_stage_table_gives_percentiles_n_objective_and_verdict() -> None:
     says(
         figures.stages(summary(), judged(196, 200)),
         "stage p50 p95 p99 n objective verdict",
@@ -143,7 +143,7 @@ def test_missed_objectives_come_first() -> None:
     assert rows.index("TTS first chunk") < rows.index("Voice to voice<")
 
 
-def test_figures_say_within_what_they_were_measured_and_what_estimates_are_from() -> None:
+def test_figures_give_measurement_bounds_and_estimate_basis() -> None:
     within = MeasuredWithin((460e6, 500e6), None, None, None, turns_unknown=2)
     known = with_headline(measured_within=within)
     html, bounds = figures.stages(known, ()), "measured within 460–500"
@@ -158,7 +158,7 @@ def test_figures_say_within_what_they_were_measured_and_what_estimates_are_from(
     assert "estimated from" not in figures.tiles(summary(), ()) + figures.stages(summary(), ())
 
 
-def test_what_explains_bad_turns_is_ranked_with_its_value() -> None:
+def test_explaining_dimensions_are_ranked_with_their_values() -> None:
     value = ExplainingValue("<b>noisy\x1b", 30, 10, 0.6, 0.02)
     shown = ExplainedDimension("noise", 4, None, 0.42, 0.00001, is_shown=True, value=value)
     open_, silent = ExplainedDimension("route", 2), ExplainedDimension("region", 0, "not reported")
@@ -173,7 +173,7 @@ def test_what_explains_bad_turns_is_ranked_with_its_value() -> None:
     says(figures.explanation(Explanation(50, 500, (open_,)), "bad turns"), figures.NOTHING)
 
 
-def test_budgets_are_ticks_on_the_stage_bar_those_of_one_stage_from_where_it_begins() -> None:
+def test_budget_ticks_begin_where_their_stage_begins() -> None:
     stages = {
         "llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS),
         "tts": StageStats("tts", 200, 100.0 * MS, 250.0 * MS),
@@ -208,7 +208,7 @@ def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
     says(figures.budget({}), "no turn shows its stages")
 
 
-def test_cohorts_stand_on_one_scale() -> None:
+def test_cohorts_share_one_scale() -> None:
     html = figures.cohorts(summary(cohorts=("A", "B")).cohorts, {"A": judged(190, 200)[0], "B": None})
     says(html, "A 200 490 700 840 95 % 25 % 0 %", "B 200 490 700 840 – 25 % 0 %")
     assert html.count('class="vp-range"') == 2
@@ -224,7 +224,7 @@ def test_a_slow_turn_links_to_its_waterfall_and_keeps_the_filter() -> None:
     assert figures.slowest([], Choice(), time_of_day) == ""
 
 
-def test_outcomes_give_counts_and_shares_of_every_turn_and_what_cut_some() -> None:
+def test_outcomes_give_counts_shares_and_causes_of_cuts() -> None:
     counts = TurnCounts(10, 8, 1, {"ok": 8, "abandoned": 1, "invalid": 1})
     says(figures.outcomes(counts), "answered 8 80 %", "abandoned 1 10 %", "invalid 1 10 %", no=("cut",))
     cut = TurnCounts(10, 8, 0, {"ok": 8, "cut": 2}, cut_by={"the stop time-out of <1> s": 2})
@@ -263,7 +263,7 @@ def test_one_chip_sums_up_what_weakens_the_figures(changed: dict[str, Any], stat
 
 
 @pytest.mark.parametrize("declared", [None, "wide", "nan", "-3", "0", "1e9"])
-def test_a_declared_bound_that_is_none_calibrates_nothing(declared: str | None) -> None:
+def test_invalid_declared_bound_calibrates_nothing(declared: str | None) -> None:
     found = trust.trust(replace(RUN, declared={} if declared is None else {"calibrated_to_ms": declared}), summary())
     assert found.label.endswith("not calibrated")
     assert found.state == "unknown"
@@ -306,7 +306,7 @@ def test_the_evidence_of_a_turn_is_in_words(changes: dict[str, Any], parts: tupl
     says(one_turn.evidence_of(changed(CLIENT, **changes)), *parts, no=no)
 
 
-def test_a_turn_has_its_bounds_its_dimensions_and_the_claims_of_its_service() -> None:
+def test_turn_shows_bounds_dimensions_and_service_reports() -> None:
     picture = waterfall(CLIENT, SERVICE)
     heard_ns = (CLIENT.first_audio_perf_ns or 0) - (CLIENT.speech_end_perf_ns or 0)
     exact = dict.fromkeys(("speech_end_uncertainty_ns", "speech_end_later_ns", "stamp_error_ns", "held_up_ns"), 0)
@@ -338,7 +338,7 @@ def test_one_side_alone_is_reported() -> None:
     says(one_turn.headline(CLIENT, blind, waterfall(CLIENT, blind)), "both ends are drawn as one")
 
 
-def test_the_page_of_a_whole_call_does_not_describe_the_picture_of_a_turn() -> None:
+def test_whole_call_page_does_not_describe_picture_of_turn() -> None:
     picture = waterfall(CLIENT, SERVICE)
     says(one_turn.headline(CLIENT, SERVICE, picture), "Pale: reported by the service")
     whole = one_turn.headline(CLIENT, SERVICE, picture, whole_call=True)
@@ -385,7 +385,7 @@ def test_age_in_words(seconds: float, text: str) -> None:
     assert descriptions.ago(seconds) == text
 
 
-def test_the_state_is_live_stale_or_ended_and_a_stale_run_does_not_say_that_it_ended() -> None:
+def test_run_state_is_live_stale_or_ended_with_true_sentence() -> None:
     state, describe = descriptions.state_of, descriptions.describe_state
     assert state(run(), 100 * S, 110 * S) == "live"
     assert state(run(), 100 * S, 131 * S) == state(run(last_s=100), None, 131 * S) == "stale"
@@ -395,7 +395,7 @@ def test_the_state_is_live_stale_or_ended_and_a_stale_run_does_not_say_that_it_e
     assert describe("ended", 0, 190 * S, UTC) == "last turn 1 Jan 00:00, 3 min ago"
 
 
-def test_moments_are_in_the_zone_of_the_reader_with_the_day_where_a_run_has_several() -> None:
+def test_times_are_in_reader_zone_with_day_if_run_has_several() -> None:
     assert time_of_day(3_661 * S) == "01:01:01"
     assert time_of_day(3_661 * S, timezone(timedelta(hours=2))) == "03:01:01"
     hour, clock_of = 3_600, descriptions.clock_of
@@ -464,7 +464,7 @@ ESTIMATED_SPREAD = replace(SPREAD, approximate=True, estimated_within={"p50": (1
         ),
     ],
 )
-def test_what_is_known_of_the_turns_is_in_words(text: str, words: str) -> None:
+def test_counts_of_turns_are_described_in_words(text: str, words: str) -> None:
     assert text == words
 
 

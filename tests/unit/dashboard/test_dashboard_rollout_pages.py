@@ -51,7 +51,7 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
     return verdict.sentence
 
 
-def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
+def test_bounds_of_only_look_at_stage_are_drawn() -> None:
     layers = over_time.funnel(LIGHT, "share", 0.05, "5 % may be")["layer"]
     (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
     assert alone["mark"]["type"] == "rule"
@@ -65,7 +65,7 @@ def test_without_a_rollout_the_page_says_what_to_do(store: Path) -> None:
     says(shown("rollout"), "No rollout yet", *commands)
 
 
-def test_a_rollout_without_a_look_and_an_unknown_name_have_sentences(store: Path) -> None:
+def test_rollout_without_looks_and_unknown_name_have_sentences(store: Path) -> None:
     fill_store(store, Run(turns=[client_turn(0, cohort="stable")]))
     with RolloutLog(store, STREAMING, PLAN, time.time_ns()):
         pass
@@ -121,7 +121,7 @@ def test_a_roll_back_says_why_it_was(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -> None:
+def test_good_rollout_shows_stages_history_and_what_it_awaits(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
     found = shown("rollout")
     assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", found)
@@ -184,7 +184,7 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_chip_is_about_the_turns_of_both_cohorts_and_of_no_other(store: Path) -> None:
+def test_telemetry_chip_covers_turns_of_both_cohorts_only(store: Path) -> None:
     now = time.time_ns()
     cohorts = ["stable"] * 30 + ["streaming"] * 20 + ["third"] * 10
     turns = [
@@ -248,7 +248,7 @@ def test_a_link_to_looks_that_cannot_be_meant_says_so(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -> None:
+def test_expected_time_of_turns_is_shown_only_while_they_come(store: Path) -> None:
     now = time.time_ns()
     fill_rollout(store, Rollout(turns=900, looks=5, moves=False), now)
     assert re.search(r"more of the candidate are needed there about .* at this traffic|is not known", shown("rollout"))
@@ -257,7 +257,7 @@ def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -
 
 
 @pytest.mark.slow
-def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
+def test_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
     found = html_of(opened("cohorts"))
     for name in (
@@ -292,7 +292,7 @@ def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_lost_process_does_not_contradict_the_verdict_of_a_plan(store: Path) -> None:
+def test_lost_process_does_not_contradict_verdict_of_plan(store: Path) -> None:
     """Fewer calls than requested do not affect a comparison if both cohorts had fewer."""
     now = time.time_ns()
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), now)
@@ -371,7 +371,7 @@ def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_choice_that_the_plan_has_otherwise_shows_the_plans_roles(store: Path) -> None:
+def test_cohort_choice_against_plan_shows_roles_of_plan(store: Path) -> None:
     fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - 2 * S)
     extra = [client_turn(10**6 + index, cohort="third", started_unix_ns=time.time_ns() - S) for index in range(8)]
     fill_store(store, Run(turns=extra))
@@ -425,5 +425,5 @@ def test_a_split_that_does_not_fit_or_is_not_known_is_named(
         (Stage("all", 1.0, 0.0, Duration(), 1), "there is no split to compare with at stage all"),
     ],
 )
-def test_what_has_no_planned_shares_is_not_tested(stage: Stage | None, words: str) -> None:
+def test_cohorts_without_planned_shares_are_not_tested(stage: Stage | None, words: str) -> None:
     assert words in line(AssignedUnits(250), AssignedUnits(750), stage)

@@ -85,7 +85,7 @@ def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.Mo
 
 
 @pytest.mark.slow
-def test_before_the_first_run_every_page_says_so_and_then_shows_it(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
+def test_every_page_reports_no_runs_until_first_run_exists(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
     shows.chdir(tmp_path)
     shows.setenv(ENV_RUNS, json.dumps(named_places(None, [])))
     for page in ("now", "turns", "cohorts", "rollout", "objectives", "runs", "cache", "instrument"):
@@ -114,9 +114,7 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
 
 
 @pytest.mark.slow
-def test_what_is_ticked_is_compared_by_the_objectives_that_the_baseline_kept(
-    tmp_path: Path, shows: pytest.MonkeyPatch
-) -> None:
+def test_ticked_runs_are_compared_by_objectives_of_baseline(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
     for place, name in enumerate(("base", "slow")):
         run_folder(tmp_path, name, latency_run(f"r-{name}", 30, began_unix_ns=START_UNIX_NS + place * HOUR_NS))
     renamed = objectives_text(None).replace("The caller hears an answer in time", "An answer comes soon")
@@ -173,9 +171,7 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
 
 
 @pytest.mark.slow
-def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
-    root: Path, shows: pytest.MonkeyPatch
-) -> None:
+def test_objectives_page_offers_runs_of_other_stores(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     app = opened("objectives", store=str(root / "slow" / "store"))
     # These runs are older than the windows: there is nothing to show, and still something to choose.
@@ -230,7 +226,7 @@ def test_a_search_for_capacity_has_its_steps() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_search_for_capacity_found_is_above_its_steps(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
+def test_result_of_capacity_search_is_above_its_steps(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
     def measured(callers: int, status: StepStatus, p95_ms: int) -> LoadStep:
         rest: dict[str, Any] = {"run_ids": (f"run-{callers}",), "turns": 100, "invalid": 0, "ok_share": 1.0}
         values = (float(p95_ms * MS),) * 100
@@ -249,9 +245,7 @@ def test_what_a_search_for_capacity_found_is_above_its_steps(tmp_path: Path, sho
 
 
 @pytest.mark.slow
-def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended(
-    tmp_path: Path, shows: pytest.MonkeyPatch
-) -> None:
+def test_conditions_are_of_newest_ended_run_without_ticks(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
     states: list[EntryState] = ["damaged", "under way", "missed", "met"]
     entries = [RunEntry(run_id=state, store="store", state=state) for state in states]
     dead = RunEntry(run_id="dead", store="store", state="unreachable")
@@ -302,7 +296,7 @@ def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows:
     assert low < 100 * gone / len(turns) < high
 
 
-def test_what_callers_did_is_a_row_for_each_run() -> None:
+def test_behavior_of_callers_is_a_row_per_run() -> None:
     busy = RunDetails(
         "r-1",
         behavior=Behavior(40, 28, 4, 3, 5, 30),  # 35 whose end is known
@@ -375,7 +369,7 @@ def test_the_link_says_which_runs_are_listed(
     assert ("No run matches the filter" in text) == (not listed)
 
 
-def test_the_head_the_trend_and_the_newest_run_are_of_what_is_listed(listed_shows: pytest.MonkeyPatch) -> None:
+def test_runs_page_head_trend_and_newest_follow_the_filter(listed_shows: pytest.MonkeyPatch) -> None:
     whole, some = opened("runs"), opened("runs", target="ws://a", state="met", began="28d")
     assert chip(whole) == "✕ valid · telemetry lost in 1 of 4 runs · 3 of 4 runs calibrated"
     assert chip(some) == "✓ valid · telemetry complete · calibrated ± 3.8 ms"
@@ -402,7 +396,7 @@ def test_selectors_offer_what_occurs_in_all_runs(listed_shows: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_run_that_is_ticked_stays_so_when_the_filter_leaves_it_out(listed_shows: pytest.MonkeyPatch) -> None:
+def test_ticked_run_stays_when_filter_leaves_it_out(listed_shows: pytest.MonkeyPatch) -> None:
     app = opened("runs", cohort="B", ticked=ticked(MISSED, NEWEST))
     assert names(app) == ["newest", "other"]
     below = "which is shown below all the same: missed. Widen it to untick it."
@@ -413,7 +407,7 @@ def test_a_run_that_is_ticked_stays_so_when_the_filter_leaves_it_out(listed_show
     says(html_of(opened("runs", ticked=ticked(MISSED, NEWEST))), no=("leaves out",))
 
 
-def test_where_no_run_matches_the_page_says_how_to_widen(listed_shows: pytest.MonkeyPatch) -> None:
+def test_page_without_matching_run_offers_wider_filter(listed_shows: pytest.MonkeyPatch) -> None:
     app = opened("runs", callers="9", ticked=ticked(MISSED))
     says(
         html_of(app),
@@ -428,7 +422,7 @@ def test_where_no_run_matches_the_page_says_how_to_widen(listed_shows: pytest.Mo
     says(html_of(opened("runs", callers="9")), no=("Tick two runs", "Under their own conditions"))
 
 
-def test_what_cannot_be_meant_or_is_not_known_has_a_sentence(listed_shows: pytest.MonkeyPatch) -> None:
+def test_invalid_filter_and_unknown_cohorts_have_sentences(listed_shows: pytest.MonkeyPatch) -> None:
     app = opened("runs", began="soon", state="bad")
     assert names(app) == [each.run_id for each in ALL]
     fault = "the link asks for began 'soon', not one of 1d, 7d, 28d, 90d: left out"
@@ -438,7 +432,7 @@ def test_what_cannot_be_meant_or_is_not_known_has_a_sentence(listed_shows: pytes
     says(html_of(opened("runs")), no=("are not known",))
 
 
-def test_a_list_without_a_run_has_its_selectors_and_one_that_fails_has_none(listed_shows: pytest.MonkeyPatch) -> None:
+def test_empty_list_has_selectors_and_failed_list_has_none(listed_shows: pytest.MonkeyPatch) -> None:
     listed_shows.setattr(source, "run_listing", lambda: RunListing([]))
     app = opened("runs", cohort="B")
     says(html_of(app), "No runs yet")

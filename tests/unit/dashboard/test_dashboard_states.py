@@ -42,7 +42,7 @@ def write(store: Path, scene: Scene, turns: list[Turn]) -> None:
 
 
 @pytest.mark.slow
-def test_objectives_say_how_many_turns_are_of_runs_that_claim_nothing(store: Path) -> None:
+def test_objectives_state_how_many_turns_are_of_limited_runs(store: Path) -> None:
     now = time.time_ns()
     fill(store, Scene(turns=300, newest_unix_ns=now - 60 * S, run_id="run-limited", invalid_share=0.0))
     limited = html_of(opened("objectives"))
@@ -61,7 +61,7 @@ def test_objectives_of_valid_runs_have_no_such_sentence(full: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_limited_run_claims_nothing_and_says_why_once_before_every_figure(store: Path) -> None:
+def test_limited_run_has_no_verdict_and_reason_before_figures(store: Path) -> None:
     # Its process never announced its end, and was not heard of for an hour.
     fill(store, Scene(turns=400, newest_unix_ns=time.time_ns() - HOUR))
     text = text_of(opened("now"))
@@ -78,7 +78,7 @@ def test_a_limited_run_claims_nothing_and_says_why_once_before_every_figure(stor
 
 
 @pytest.mark.slow
-def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code(store: Path) -> None:
+def test_stuck_calls_miss_objective_on_page_as_in_exit_code(store: Path) -> None:
     now = time.time_ns()
     scene = Scene(turns=240, newest_unix_ns=now, ended=True, invalid_share=0.0)
     fill(store, scene)
@@ -117,7 +117,7 @@ def test_lost_turns_that_leave_an_objective_open_are_named(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_cohorts_says_that_a_chosen_cohort_does_not_narrow_it(full: Path) -> None:
+def test_cohorts_page_states_that_chosen_cohort_does_not_filter(full: Path) -> None:
     hint = "The cohort that is chosen above does not narrow what is compared here."
     says(html_of(opened("cohorts", cohort="A")), hint)
     says(html_of(opened("cohorts")), "○ not decided", no=(hint,))
@@ -140,7 +140,7 @@ def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Path) -> None:
+def test_pages_of_unanswered_run_have_sentences_not_pictures(store: Path) -> None:
     scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, service=False, invalid_share=0.0)
     gone = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio")
     nothing = dict.fromkeys([f"{name}_perf_ns" for name in (*gone, "tts_last_chunk", "reply_end")])
@@ -160,7 +160,7 @@ def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Pat
 
 
 @pytest.mark.slow
-def test_long_and_hostile_names_stay_text_and_leave_room_for_figures(store: Path) -> None:
+def test_hostile_names_stay_text_and_are_shortened(store: Path) -> None:
     name = "canary <b>bold</b> " + "a-very-long-name-" * 6
     scene = Scene(turns=200, newest_unix_ns=time.time_ns(), ended=True, cohorts=(name, "B"))
     write(store, scene, [msgspec.structs.replace(turn, model=name) for turn in turns_of(scene)])
@@ -197,7 +197,7 @@ def test_nothing_is_waited_for_of_a_run_that_has_ended(full: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_says_that_nobody_heard_the_turns_of_a_service(store: Path) -> None:
+def test_page_states_that_service_turns_were_not_heard(store: Path) -> None:
     view = service_run_id("front-desk bot", time.time_ns())
     heard = [turn for turn in turns_of(Scene(turns=60, newest_unix_ns=time.time_ns())) if turn.outcome == "ok"]
     services = [service_turn(turn, sequence) for sequence, turn in enumerate(heard)]
@@ -265,7 +265,7 @@ def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> 
 
 
 @pytest.mark.slow
-def test_what_the_generator_does_not_report_is_stated_with_its_limit(store: Path) -> None:
+def test_values_missing_from_generator_are_shown_with_limit(store: Path) -> None:
     fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S, ended=True))
     says(html_of(opened("instrument")), "No invalid turn in 1 turn", "not reported")
     with StoreWriter(store) as writer:
@@ -301,7 +301,7 @@ def test_series_differ_without_color_and_lines_are_straight() -> None:
     alt.LayerChart.from_dict(charts.count_bars("Turns", counts, UTC).spec | {"data": {"name": "rows"}})
 
 
-def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it() -> None:
+def test_near_limit_is_dashed_line_with_label_and_far_one_hidden() -> None:
     spec = charts.gauge_lines(PACING, gauge(1.0, None, 15.5), UTC).spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
@@ -319,7 +319,7 @@ def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it() -> 
     ("lateness_ms", "is_drawn", "seen"),
     [(0.6, False, "all far below the limit of 60 ms"), (72.0, True, "against the limit of 60 ms")],
 )
-def test_the_limit_of_a_valid_turn_is_at_the_figure_that_it_is_about(
+def test_limit_of_valid_turn_is_shown_at_its_own_figure(
     store: Path, lateness_ms: float, is_drawn: bool, seen: str
 ) -> None:
     late = gauge_metric("frame_lateness_worst_ns")

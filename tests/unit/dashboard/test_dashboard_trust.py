@@ -140,7 +140,7 @@ def test_the_details_name_the_runs_that_weaken_it() -> None:
     )
 
 
-def test_where_nothing_is_wrong_the_details_say_so() -> None:
+def test_trust_details_state_that_nothing_is_wrong() -> None:
     assert plain(runs_trust([run("a"), run("b")]).details) == (
         "runs 2 met turns ✓ none of 200 turns invalid generator ✓ the limit in no run "
         "telemetry ✓ nothing lost in 2 runs calibration ✓ 2 runs calibrated, to ± 3.8 ms at the widest (a)"
@@ -161,7 +161,7 @@ def test_the_overview_counts_the_turns_of_runs_that_have_ended() -> None:
     assert plain(runs_overview([run("a")], 1, UTC)) == "1 run newest began – 100 turns"
 
 
-def test_the_head_stays_while_turns_of_a_run_come_in_and_names_from_outside_are_text() -> None:
+def test_runs_head_is_stable_during_run_and_escapes_names() -> None:
     before, after = [run("a"), GOING_ON], [run("a"), run("now", "under way", turns=500)]
     assert runs_overview(before, 2, UTC) == runs_overview(after, 2, UTC)
     assert runs_trust(before) == runs_trust(after)
@@ -278,7 +278,7 @@ def counted(app: AppTest) -> int:
 
 
 @pytest.mark.slow
-def test_run_and_cohort_are_in_sight_with_labels_and_the_rest_behind_filters(two_runs: Path) -> None:
+def test_run_and_cohort_are_visible_and_others_behind_filters(two_runs: Path) -> None:
     app = opened("objectives")
     found = selectors(app)
     assert list(found)[:5] == ["Run", "Cohort", "Length of the utterance", "Noise", "Route"]
@@ -311,7 +311,7 @@ def test_a_link_narrows_the_page_which_says_so(two_runs: Path, link: dict[str, s
 
 
 @pytest.mark.slow
-def test_what_is_chosen_is_in_the_link_and_the_time_of_other_pages_stays_there(two_runs: Path) -> None:
+def test_choice_is_in_link_and_keeps_time_of_other_pages(two_runs: Path) -> None:
     app = opened("objectives", window="5m", phase="hold")
     assert counted(app) == 80
     assert "whatever time and phase the link names for other pages" in text_of(app)

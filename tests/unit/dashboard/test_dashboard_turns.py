@@ -35,7 +35,7 @@ ANSWER = TurnsAnswer(
 )
 
 
-def test_every_row_links_to_its_turn_with_the_filters_and_names_stay_text() -> None:
+def test_every_row_links_to_turn_with_filters_and_escapes_names() -> None:
     html = turns.turns_table([ROW], Choice(run="r", cohort="A"), TurnsChoice(order="newest"), time_of_day)
     assert f"turns?run=r&amp;cohort=A&amp;trace={'ab' * 16}&amp;turn=2&amp;order=newest" in html
     assert HOSTILE not in html
@@ -59,7 +59,7 @@ def test_each_narrowing_can_be_taken_away_alone() -> None:
     assert "from 500 ms below 600 ms" in html
 
 
-def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
+def test_heat_map_has_every_cell_and_slowest_turns_as_points() -> None:
     rows = turn_charts.heat_map(ANSWER).rows
     assert [(row["band"], row["n"]) for row in rows if row["n"]] == [("300 ms to 400 ms", 3), ("600 ms to 700 ms", 1)]
     (point,) = (row for row in rows if row["trace"])
@@ -92,7 +92,7 @@ def test_the_call_is_on_one_clock_with_links_to_its_turns() -> None:
     assert f"trace={trace}&amp;turn=1" in steps
 
 
-def test_the_player_gets_the_waterfall_and_the_audio_on_one_clock() -> None:
+def test_player_gets_waterfall_and_audio_on_one_clock() -> None:
     turn = next(turn for turn in turns_of(Scene(4, NOW)) if turn.source == "client")
     assert turn.speech_end_perf_ns is not None
     begin, end = turn.started_perf_ns, turn.speech_end_perf_ns + 3 * S
@@ -146,7 +146,7 @@ SEARCHED = "turns that are searched for against"
 
 
 @pytest.mark.slow
-def test_what_sets_the_turns_of_a_search_apart_is_below_their_pictures(full: Path, full_scene: Scene) -> None:
+def test_explanation_of_searched_turns_is_below_their_pictures(full: Path, full_scene: Scene) -> None:
     slow = sum(
         turn.first_audio_perf_ns - turn.speech_end_perf_ns >= 600_000_000
         for turn in turns_of(full_scene)
@@ -165,7 +165,7 @@ def test_what_sets_the_turns_of_a_search_apart_is_below_their_pictures(full: Pat
 @pytest.mark.parametrize(
     ("index", "previous", "following"), [(0, None, 1), (1, 0, 2), (3, 2, None)], ids=["first", "middle", "last"]
 )
-def test_the_page_of_a_turn_leads_to_the_turns_before_and_after_it(
+def test_turn_page_links_to_previous_and_next_turn(
     store: Path, index: int, previous: int | None, following: int | None
 ) -> None:
     turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
