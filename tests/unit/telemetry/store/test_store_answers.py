@@ -50,7 +50,7 @@ def test_a_percentile_of_too_few_turns_is_not_a_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_turns_that_were_not_as_recorded_are_counted_apart_from_faults_everywhere(tmp_path: Path) -> None:
+def test_invalid_turns_are_counted_apart_from_failures(tmp_path: Path) -> None:
     def invalid(number: int, *reasons: str, cohort: str = "A", phase: str = "hold 1") -> Turn:
         turn = client_turn(number, outcome="invalid", invalid_reasons=reasons)
         return msgspec.structs.replace(turn, cohort=cohort, phase=phase, phase_kind="hold")
@@ -156,7 +156,7 @@ def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:
             assert reader.count()(objective) == expected(objective), objective.name
 
 
-def test_the_client_service_delta_allows_for_where_each_side_believes_speech_ended(tmp_path: Path) -> None:
+def test_client_service_delta_allows_for_speech_end_of_each_side(tmp_path: Path) -> None:
     turns: list[Turn] = []
     for index in range(100):
         client, service = exchange(index, network_ms=6.0)
@@ -239,14 +239,14 @@ def test_turns_on_their_way_are_not_yet_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_outlives_a_run_does_not_lose_its_other_turns(tmp_path: Path) -> None:
+def test_process_that_outlives_run_keeps_turns_of_its_next_run(tmp_path: Path) -> None:
     turns = [client_turn(i, run_id="run-1" if i < 3 else "run-2") for i in (0, 1, 2, 3, 5)]
     with _reader(tmp_path, *turns) as reader:
         assert reader.summary(Filter(run_id="run-1")).loss == TelemetryLoss(1, None, 3, 0)
         assert reader.summary(Filter(run_id="run-2")).loss == TelemetryLoss(1, None, 2, 1)
 
 
-def test_runs_are_known_from_what_they_declared_or_from_their_turns(tmp_path: Path) -> None:
+def test_runs_are_listed_by_declaration_or_by_their_turns(tmp_path: Path) -> None:
     undeclared = synthetic_run("run-3", 3)
     undeclared.spans.clear()
     runs = (synthetic_run("run-1", 3), synthetic_run("run-2", 3, ended=False), undeclared)
@@ -285,7 +285,7 @@ def test_filters(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cohorts_stand_beside_each_other_and_add_up(tmp_path: Path) -> None:
+def test_cohorts_add_up_to_whole(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, synthetic_run(turns=120))) as reader:
         summary = reader.summary()
     assert [cohort.cohort for cohort in summary.cohorts] == ["control", "streaming"]
@@ -303,7 +303,7 @@ def test_fallback_is_a_share_of_the_turns_that_reported_it(tmp_path: Path) -> No
         assert summary.routes == ShareByName(3, 2, {"cloud": 1, "rule": 1})
 
 
-def test_turns_that_the_endpoint_did_not_read_count_and_are_counted(tmp_path: Path) -> None:
+def test_turns_that_endpoint_did_not_read_count_and_are_counted(tmp_path: Path) -> None:
     unread = [client_turn(i, endpoint_did_not_read=True, phase="p", phase_kind="hold", cohort="a") for i in range(2)]
     read = [client_turn(2, endpoint_did_not_read=False, cohort="a"), client_turn(3, cohort="b")]
     ours = client_turn(4, endpoint_did_not_read=True, outcome="invalid", invalid_reasons=("frame lateness",))
@@ -316,7 +316,7 @@ def test_turns_that_the_endpoint_did_not_read_count_and_are_counted(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Path) -> None:
+def test_generator_health_is_worst_of_its_processes(tmp_path: Path) -> None:
     def output(name: str, process: str, *values: float) -> list[PointRow]:
         attributes = {"run_id": "run-1", "process_id": process}
         return [
@@ -341,7 +341,7 @@ def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Pat
 
 
 @pytest.mark.parametrize("first", [19, -19])
-def test_of_two_gauges_as_far_from_0_it_is_always_the_positive_one(tmp_path: Path, first: int) -> None:
+def test_positive_gauge_wins_over_equally_large_negative_one(tmp_path: Path, first: int) -> None:
     name = "voice.generator.clock_offset_drift_ns"
     points = [
         PointRow(name, START_UNIX_NS + second * SECOND, value, {"run_id": "run-1", "process_id": process})
@@ -353,7 +353,7 @@ def test_of_two_gauges_as_far_from_0_it_is_always_the_positive_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("turns", "shown"), [(0, "not reported"), (99, "too few (99)"), (100, "0.6 ms")])
-def test_a_percentile_of_the_generator_from_too_few_turns_says_so(tmp_path: Path, turns: int, shown: str) -> None:
+def test_generator_percentile_of_too_few_turns_is_marked(tmp_path: Path, turns: int, shown: str) -> None:
     silent = client_turn(turns, frame_lateness_worst_ns=None)
     known = (client_turn(index, frame_lateness_worst_ns=600_000) for index in range(turns))
     with _reader(tmp_path, *known, silent) as reader:
@@ -440,9 +440,7 @@ def test_a_turn_of_a_newer_version_is_named_in_a_sentence(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_summary_is_the_same_however_few_values_are_held_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summary_does_not_depend_on_values_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fill_store(tmp_path, Run(mixed_turns(1, 90)))
     with StoreReader(store) as reader:
         at_once = reader.summary(Filter(run_id="run-1"))

@@ -52,7 +52,7 @@ def _reader(folder: Path, turns: list[Turn]) -> StoreReader:
     return StoreReader(folder)
 
 
-def test_what_callers_did_is_counted_over_valid_turns(tmp_path: Path) -> None:
+def test_caller_behavior_is_counted_over_valid_turns(tmp_path: Path) -> None:
     with _reader(tmp_path, TURNS) as reader:
         summary = reader.summary()
     assert summary.behavior == Behavior(
@@ -76,7 +76,7 @@ def test_what_callers_did_is_counted_over_valid_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_silent_turn_counts_neither_for_nor_against_the_service(tmp_path: Path) -> None:
+def test_silent_turn_counts_neither_for_nor_against_service(tmp_path: Path) -> None:
     spoken = [turn for turn in TURNS if turn.turn_kind != "silence"]
     objectives = [*default_objectives(), Objective("outcome", "outcome", 0.9, outcomes=("ok",))]
     with _reader(tmp_path / "all", TURNS) as every, _reader(tmp_path / "spoken", spoken) as without:
@@ -85,7 +85,7 @@ def test_a_silent_turn_counts_neither_for_nor_against_the_service(tmp_path: Path
             assert every.count()(objective) == without.count()(objective) == count_turns(TURNS)(objective)
 
 
-def test_nobody_who_did_anything_is_no_share_of_zero(tmp_path: Path) -> None:
+def test_absent_behavior_is_no_share_of_zero(tmp_path: Path) -> None:
     with _reader(tmp_path, [_turn(0)]) as reader:
         behavior = reader.summary().behavior
     assert behavior == Behavior()

@@ -144,7 +144,7 @@ def test_without_turns_nothing_is_healthy(tmp_path: Path) -> None:
         assert {window.burn_rate for window in of.windows} == {None}
 
 
-def test_turns_of_a_service_count_where_nobody_called(tmp_path: Path) -> None:
+def test_service_turns_count_if_there_are_no_callers(tmp_path: Path) -> None:
     own = [client_turn(index, source="service", started_unix_ns=NOW - index * SECOND) for index in range(30)]
     with StoreReader(fill_store(tmp_path, Run(turns=own)), wall_clock_ns=lambda: NOW) as opened:
         found = opened.burn_rates([FAST])

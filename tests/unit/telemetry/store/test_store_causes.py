@@ -46,7 +46,7 @@ def test_failed_turns_are_counted_by_their_cause(tmp_path: Path) -> None:
         assert summary.retries == Retries(asked=3, asked_worst_ns=7 * SECOND, waits=1, waited_ns=7 * SECOND)
 
 
-def test_what_the_generator_prevented_stands_among_the_causes_with_its_remedy(tmp_path: Path) -> None:
+def test_generator_failure_is_among_causes_with_its_remedy(tmp_path: Path) -> None:
     turns = [
         client_turn(0),
         *(
@@ -70,7 +70,7 @@ def _unconnected(index: int, kind: str, **changes: object) -> Turn:
 
 
 @pytest.mark.slow
-def test_calls_that_the_generator_prevented_do_not_make_the_target_unreachable(tmp_path: Path) -> None:
+def test_calls_prevented_by_generator_leave_target_reachable(tmp_path: Path) -> None:
     prevented = [_unconnected(index, "generator", outcome="invalid", outcome_observed="error") for index in range(3)]
     refused = [_unconnected(index, "tcp") for index in (3, 4)]
     of_run = Filter(run_id="run-1")

@@ -65,14 +65,14 @@ def test_a_stretch_of_too_few_turns_is_a_gap(tmp_path: Path) -> None:
     assert all(point.n < 20 for point in line.points if point.value is None)
 
 
-def test_of_many_cohorts_those_with_most_turns_have_a_line(tmp_path: Path) -> None:
+def test_only_largest_of_many_cohorts_have_a_line(tmp_path: Path) -> None:
     names = tuple(f"<b>{number}" for number in range(9))
     found = lines(fill_store(tmp_path / "store", turns(900, names)))
     assert (len(found.lines), found.left_out) == (MOST_LINES, 9 - MOST_LINES)
 
 
 @pytest.mark.slow
-def test_of_a_few_turns_there_is_one_window_without_a_value(tmp_path: Path) -> None:
+def test_few_turns_give_one_window_without_value(tmp_path: Path) -> None:
     found = lines(fill_store(tmp_path / "store", turns(1)))
     assert [point.value for line in found.lines for point in line.points] == [None]
     empty = lines(fill_store(tmp_path / "other", Run([msgspec.structs.replace(client_turn(), outcome="invalid")])))

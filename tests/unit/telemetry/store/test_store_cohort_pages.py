@@ -82,7 +82,7 @@ def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Path) -> None:
+def test_sentence_states_assumed_margins_without_plan(tmp_path: Path) -> None:
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.sentence is not None
     assert "assumed (p50 of voice to voice 100 ms" in found.sentence.basis
@@ -110,7 +110,7 @@ def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshol
 
 
 @pytest.mark.slow
-def test_without_an_objective_on_the_headline_no_turn_is_called_good(tmp_path: Path) -> None:
+def test_no_turn_is_called_good_without_headline_objective(tmp_path: Path) -> None:
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.comparison is not None
     assert not any("not within" in each.row.name for each in found.comparison.figures)
@@ -125,7 +125,7 @@ def test_one_cohort_is_not_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rollouts_verdict_stands_first_and_its_checks_are_the_figures(bad: Path) -> None:
+def test_rollout_verdict_comes_first_and_its_checks_are_figures(bad: Path) -> None:
     found = page_of(bad)
     (record,) = read_rollouts(bad)
     newest = record.verdicts[-1].verdict
@@ -152,7 +152,7 @@ def test_a_rollouts_verdict_stands_first_and_its_checks_are_the_figures(bad: Pat
 
 
 @pytest.mark.slow
-def test_turns_that_come_late_are_counted_and_leave_the_verdicts_figures(bad: Path, tmp_path: Path) -> None:
+def test_late_turns_are_counted_but_not_used_by_verdict(bad: Path, tmp_path: Path) -> None:
     shutil.copytree(bad, tmp_path / "store")
     begin = ROLLOUT_NOW - 2400 * S
     late = [
@@ -170,7 +170,7 @@ def test_turns_that_come_late_are_counted_and_leave_the_verdicts_figures(bad: Pa
 
 
 @pytest.mark.slow
-def test_chosen_turns_have_a_sentence_of_their_own_by_the_plans_margins(bad: Path) -> None:
+def test_chosen_turns_have_own_sentence_by_margins_of_plan(bad: Path) -> None:
     for asked in (
         CohortsQuestion(turns="chosen"),
         CohortsQuestion(view=ViewQuestion(filter=Filter(noise_profile="street"))),
@@ -247,7 +247,7 @@ def test_a_verdict_changes_the_state_by_which_answers_are_kept(bad: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_newest_rollout_about_the_cohorts_is_the_one_that_is_shown(bad: Path, tmp_path: Path) -> None:
+def test_newest_rollout_of_cohorts_is_shown(bad: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(bad, store)
     text = PLAN.replace('name = "streaming"', 'name = "again"')

@@ -29,7 +29,7 @@ def store(directory: Path, turns: list[Turn]) -> StoreReader:
     return StoreReader(directory)
 
 
-def test_cut_turns_are_counted_by_what_cut_them_and_are_not_eligible(tmp_path: Path) -> None:
+def test_cut_turns_are_counted_by_cause_and_not_eligible(tmp_path: Path) -> None:
     with store(tmp_path, [client_turn(0), *(cut(index) for index in range(1, 6)), client_turn(6)]) as reader:
         turns = reader.summary().turns
     assert (turns.total, turns.ok, turns.cut, turns.invalid, turns.eligible) == (7, 2, 5, 0, 2)
@@ -63,7 +63,7 @@ def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
         assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == EligibleTurns(0, 20)
 
 
-def test_what_arrived_beside_the_conversations_is_added_up(tmp_path: Path) -> None:
+def test_unknown_and_duplicate_events_are_added_up(tmp_path: Path) -> None:
     turns = [
         client_turn(0, unknown_events=2, unknown_event_names=("b", "a"), duplicate_events=0, service_latency_reports=2),
         client_turn(1, unknown_events=1, unknown_event_names=("a",), duplicate_events=3, service_latency_reports=0),
@@ -76,7 +76,7 @@ def test_what_arrived_beside_the_conversations_is_added_up(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_values_that_cannot_be_and_late_spans_are_counted_by_cause(tmp_path: Path) -> None:
+def test_impossible_values_and_late_spans_are_counted_by_cause(tmp_path: Path) -> None:
     """Those that a client heard, and those that a service reports of the same trace under a run of its own."""
     heard = client_turn(0, contradicted_metrics=("connect",), contradicted_causes=("negative",))
     reported = [

@@ -62,7 +62,7 @@ def test_a_store_that_another_process_owns_names_it(tmp_path: Path, other_owner:
 
 
 @pytest.mark.slow
-def test_whoever_waits_gets_the_store_when_its_owner_ends(tmp_path: Path, other_owner: subprocess.Popen[str]) -> None:
+def test_waiting_process_gets_store_when_its_owner_ends(tmp_path: Path, other_owner: subprocess.Popen[str]) -> None:
     waited: list[float] = []
 
     def end_it(wait_s: float) -> None:
@@ -77,9 +77,7 @@ def test_whoever_waits_gets_the_store_when_its_owner_ends(tmp_path: Path, other_
 
 
 @pytest.mark.slow
-def test_what_a_killed_owner_committed_is_read_without_owning_the_store(
-    tmp_path: Path, other_owner: subprocess.Popen[str]
-) -> None:
+def test_rows_committed_by_killed_owner_are_readable(tmp_path: Path, other_owner: subprocess.Popen[str]) -> None:
     other_owner.send_signal(signal.SIGKILL)
     other_owner.wait()
     assert (tmp_path / "store" / f"{DATABASE_NAME}.wal").exists()
@@ -106,7 +104,7 @@ def test_only_the_user_may_look_into_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.previous.json", "segments"])
 @pytest.mark.parametrize("ask", [owned, read_only])
-def test_a_store_of_an_earlier_version_is_refused_with_the_way_out(tmp_path: Path, name: str, ask) -> None:
+def test_store_of_earlier_version_is_refused_with_migration_path(tmp_path: Path, name: str, ask) -> None:
     (tmp_path / name).write_text(json.dumps({"version": 4}))
     with pytest.raises(StoreError, match=r"earlier version; export it with .*store export.*store import"):
         ask(tmp_path)
@@ -155,7 +153,7 @@ def test_a_torn_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert file.read_bytes() == torn
 
 
-def test_a_folder_without_a_store_is_one_sentence_and_an_empty_one_is_an_empty_store(tmp_path: Path) -> None:
+def test_missing_store_is_one_sentence_and_empty_folder_is_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store here; start the sidecar with --store"):
         read_only(tmp_path / "nowhere")
     assert _turns(tmp_path) == 0
@@ -190,7 +188,7 @@ def _listening(status: int) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 404, 500])
-def test_a_killed_owner_whose_port_another_program_has_now_is_not_asked(
+def test_port_of_killed_owner_reused_by_program_is_not_asked(
     tmp_path: Path, other_owner: subprocess.Popen[str], status: int
 ) -> None:
     store = tmp_path / "store"

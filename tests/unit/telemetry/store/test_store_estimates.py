@@ -49,7 +49,7 @@ def latencies(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["smooth", "rounded", "slow calls"])
-def test_the_interval_holds_the_exact_percentile_in_93_of_100_draws(kind: str) -> None:
+def test_interval_holds_exact_percentile_in_93_of_100_draws(kind: str) -> None:
     generator = np.random.default_rng(36)
     values, of_call = latencies(kind, generator)
     expected = [exact(values.tolist(), fraction) for fraction in FRACTIONS]
@@ -63,7 +63,7 @@ def test_the_interval_holds_the_exact_percentile_in_93_of_100_draws(kind: str) -
     assert {fraction: count / DRAWS for fraction, count in held.items() if count < 0.93 * DRAWS} == {}
 
 
-def test_an_interval_that_took_turns_for_independent_would_not_hold_it() -> None:
+def test_interval_with_turns_taken_as_independent_is_too_narrow() -> None:
     """The draws of the previous test show why intervals are clustered by call."""
     generator = np.random.default_rng(36)
     values, of_call = latencies("slow calls", generator)
@@ -84,7 +84,7 @@ def test_too_few_calls_have_no_estimate() -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 0.95, 1.0])
-def test_a_quantile_lies_between_neighbors_also_where_they_are_infinite(fraction: float) -> None:
+def test_quantile_interpolates_between_neighbors_and_keeps_inf(fraction: float) -> None:
     chosen = random.Random(4)
     values = [chosen.uniform(0, 10) for _ in range(41)]
     percents = statistics.quantiles(values, n=100, method="inclusive")
@@ -149,7 +149,7 @@ def holds(estimated: MetricStats, exact: MetricStats) -> bool:
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_a_page_of_very_many_turns_estimates_the_percentiles_of_its_large_groups(store: Path) -> None:
+def test_page_of_many_turns_estimates_large_group_percentiles(store: Path) -> None:
     exactly, estimated = page_summary(store, CALLS * TURNS), page_summary(store, CALLS * TURNS - 1)
     assert estimated.turns == exactly.turns
     for name in ("voice_to_voice", "itl"):
@@ -172,7 +172,7 @@ def test_a_page_of_very_many_turns_estimates_the_percentiles_of_its_large_groups
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
-def test_a_summary_by_itself_stays_exact_however_many_turns_there_are(store: Path) -> None:
+def test_summary_alone_stays_exact_for_any_number_of_turns(store: Path) -> None:
     reader = StoreReader(store, exact_turns=0)
     exactly = page_summary(store, CALLS * TURNS)
     assert reader.summary(exactly.filter).metrics == exactly.metrics
@@ -182,7 +182,7 @@ def test_a_summary_by_itself_stays_exact_however_many_turns_there_are(store: Pat
 
 
 @pytest.mark.slow
-def test_a_page_of_many_turns_in_groups_of_fewer_than_100_000_stays_exact(store: Path) -> None:
+def test_page_of_many_turns_in_small_groups_stays_exact(store: Path) -> None:
     assert page_summary(store, 0) == page_summary(store, CALLS * TURNS)
 
 

@@ -97,7 +97,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("dimension", VALUES)
-def test_whatever_dimension_the_cause_is_of_it_comes_first_and_alone(tmp_path: Path, dimension: str) -> None:
+def test_cause_comes_first_and_alone_in_any_dimension(tmp_path: Path, dimension: str) -> None:
     """Every dimension is reported and varies, and the turns of one value of one of them are often slow."""
     chance = np.random.default_rng(11)
     turns: list[Turn] = []
@@ -156,7 +156,7 @@ def test_a_selection_is_what_meets_all_that_was_asked(store: Path) -> None:
     assert {each.untried for each in nothing.dimensions} == {"not reported"}
 
 
-def test_of_many_turns_a_sample_is_looked_at(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_is_used_for_many_turns(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanation, "MOST_TURNS", TURNS - 1)
     with StoreReader(store) as reader:
         found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))

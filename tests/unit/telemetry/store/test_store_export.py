@@ -220,7 +220,7 @@ def test_turns_are_exported_with_the_bounds_of_their_metrics(tmp_path: Path) -> 
     assert table.column("audio_rtfx_upper").to_pylist() == [None, None]
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     store = fill_store(tmp_path / "store", synthetic_run("run", 3))
     (tmp_path / "empty").mkdir()
     export(store, tmp_path / "empty")
@@ -246,7 +246,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
+def test_folder_without_store_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreError, match=r"is not a store|there is no store here"):
             export(folder, tmp_path / "out")
@@ -260,7 +260,7 @@ def _rows(directory: Path, table: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_an_export_with_the_store_s_own_spans_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_export_with_store_spans_is_imported_unchanged(tmp_path: Path) -> None:
     runs = [synthetic_run(f"run-{number}", 60, seed=number) for number in range(2)]
     store = fill_store(tmp_path / "store", *runs)
     export(store, tmp_path / "out", spans="store")
@@ -274,7 +274,7 @@ def test_an_export_with_the_store_s_own_spans_comes_back_as_it_was(tmp_path: Pat
     assert (again.turns, again.spans, again.points, again.duplicates) == (0, 0, 0, sum(check(store).rows.values()))
 
 
-def test_spans_in_the_collector_s_columns_come_back_with_their_attributes_as_text(tmp_path: Path) -> None:
+def test_spans_in_collector_columns_return_attributes_as_text(tmp_path: Path) -> None:
     span = _span(
         attributes={"model": "small", "tokens": 7, "of": ["a", 1]},
         resource_attributes={"host": "h"},

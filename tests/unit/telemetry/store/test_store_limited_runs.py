@@ -73,7 +73,7 @@ def test_runs_before_the_longest_window_do_not_count(tmp_path: Path) -> None:
         assert reader.burn_rates([FAST]).limited == LimitedTurns()
 
 
-def test_runs_of_which_no_end_was_announced_are_judged_each_by_its_own_processes(tmp_path: Path) -> None:
+def test_runs_without_end_are_judged_by_their_own_processes(tmp_path: Path) -> None:
     """A gauge of one run says that its process is at work; of the other run nothing was heard for as long."""
     at_work = PointRow(
         gauge_metric("calls_in_flight"), NOW - SECOND, 3.0, {"run_id": "going", "process_id": "worker-going"}

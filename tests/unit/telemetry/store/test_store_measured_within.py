@@ -121,7 +121,7 @@ def test_the_bounds_are_worked_out_on_paper(tmp_path: Path) -> None:
     assert summary.metrics["itl"].measured_within is None
 
 
-def test_the_bounds_of_a_cohort_and_of_a_phase_are_of_its_own_turns(tmp_path: Path) -> None:
+def test_bounds_of_cohort_and_phase_are_of_their_own_turns(tmp_path: Path) -> None:
     turns = [
         stated(
             client_turn(
@@ -154,7 +154,7 @@ def test_an_invalid_turn_widens_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_few_turns_of_unknown_bounds_leave_the_median_known_and_the_tail_not(tmp_path: Path) -> None:
+def test_few_unknown_bounds_keep_median_known_but_not_tail(tmp_path: Path) -> None:
     turns = [stated(client_turn(i, voice_to_voice_ms=500 + i), speech_end_uncertainty_ns=10 * MS) for i in range(97)]
     turns += [client_turn(i, voice_to_voice_ms=300) for i in range(97, 100)]
     with reader_of(tmp_path, *turns) as reader:

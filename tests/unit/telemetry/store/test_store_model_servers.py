@@ -72,7 +72,7 @@ def test_tokens_of_all_engines_from_the_last_reading_before(tmp_path: Path) -> N
     assert (server.queue, server.first_token, server.waiting_most) == (None, None, None)
 
 
-def test_a_server_that_began_anew_counts_from_zero(tmp_path: Path) -> None:
+def test_restarted_server_counts_from_zero(tmp_path: Path) -> None:
     name = "vllm:gpu_prefix_cache_queries"  # the former name
     (server,) = asked(tmp_path, counter(name, 1, 900), counter(name, 2, 1_000), counter(name, 3, 40))
     assert server.prefix_tokens == 140
@@ -93,7 +93,7 @@ def test_times_of_waiting_lie_between_bounds(tmp_path: Path) -> None:
     assert server.waiting_most == 3
 
 
-def test_a_histogram_that_began_anew_and_one_beyond_its_last_bucket(tmp_path: Path) -> None:
+def test_histogram_reset_and_value_beyond_last_bucket_are_read(tmp_path: Path) -> None:
     name = "vllm:time_to_first_token_seconds"
     points = [
         histogram(name, 1, 500.0, [500, 0, 0, 0]),

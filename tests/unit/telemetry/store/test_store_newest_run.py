@@ -59,18 +59,18 @@ def newest(folder: Path) -> str | None:
     return None if found is None else found.run_id
 
 
-def test_a_service_s_turns_of_the_future_do_not_hide_a_run_of_callers(tmp_path: Path) -> None:
+def test_service_turns_of_future_do_not_hide_run_of_callers(tmp_path: Path) -> None:
     callers, ahead = turns("run-1", START_UNIX_NS, 20), service_turns(START_UNIX_NS + 20 * MINUTE)
     assert newest(stored(tmp_path / "after", (1, callers), (2, ahead))) == "run-1"
     assert newest(stored(tmp_path / "before", (1, ahead), (2, callers))) == "run-1"
 
 
-def test_a_run_of_callers_whose_clock_is_behind_is_not_hidden_by_its_service(tmp_path: Path) -> None:
+def test_callers_with_slow_clock_are_not_hidden_by_service(tmp_path: Path) -> None:
     callers, service = turns("run-1", START_UNIX_NS - 60 * MINUTE, 20), service_turns(START_UNIX_NS + MINUTE)
     assert newest(stored(tmp_path, (1, callers), (2, service))) == "run-1"
 
 
-def test_of_two_runs_of_callers_the_one_stored_last_is_the_newest(tmp_path: Path) -> None:
+def test_run_stored_last_is_newest_of_two_caller_runs(tmp_path: Path) -> None:
     ahead, now = turns("tomorrow", START_UNIX_NS + DAY), turns("today", START_UNIX_NS)
     folder = stored(tmp_path, (1, ahead), (30, now))
     assert newest(folder) == "today"
@@ -79,7 +79,7 @@ def test_of_two_runs_of_callers_the_one_stored_last_is_the_newest(tmp_path: Path
         assert [run.stored_unix_ns for run in reader.runs()] == [START_UNIX_NS + n * MINUTE for n in (30, 1)]
 
 
-def test_a_service_that_reports_long_after_the_callers_is_the_newest(tmp_path: Path) -> None:
+def test_service_reporting_long_after_callers_is_newest(tmp_path: Path) -> None:
     # Also where the service's clock is behind, so that its turns seem older than the callers'.
     service = service_turns(START_UNIX_NS - 5 * MINUTE)
     folder = stored(tmp_path, (1, turns("run-1", START_UNIX_NS)), (20, service))
@@ -106,7 +106,7 @@ def test_a_process_of_the_future_is_not_at_work() -> None:
     assert not is_under_way([seen(-RECENT_S - 1)], START_UNIX_NS)
 
 
-def test_the_list_of_runs_puts_a_run_of_the_future_where_it_was_stored(tmp_path: Path) -> None:
+def test_run_list_puts_run_of_future_where_it_was_stored(tmp_path: Path) -> None:
     ahead, callers = service_turns(START_UNIX_NS + 2 * DAY), turns("run-1", START_UNIX_NS + MINUTE)
     folder = stored(tmp_path, (0, ahead), (2, callers))
     listed = RunCatalog([str(folder)], default_objectives()).entries(now_unix_ns=START_UNIX_NS + 5 * MINUTE)

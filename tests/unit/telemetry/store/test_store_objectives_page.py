@@ -141,7 +141,7 @@ def test_the_filters_are_about_turns_that_differ() -> None:
         assert any(turn.started_unix_ns <= NOW - PERIOD_NS for turn in TURNS if turn.run_id == run_id)
 
 
-def test_what_can_be_chosen_occurs_in_the_period(reader: StoreReader) -> None:
+def test_choices_are_values_that_occur_in_the_period(reader: StoreReader) -> None:
     page = reader.objectives_page([FAST])
     assert {each.run_id for each in page.runs} == set(RUNS)
     assert page.run is None
@@ -176,9 +176,7 @@ def emitted(run_id: str, turns: int, age: int) -> PointRow:
     return PointRow(semconv.METRIC_TURNS_EMITTED, NOW - age, float(turns), attributes, "voiceprobe")
 
 
-def test_only_runs_with_turns_in_the_period_are_offered_the_newest_of_them_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_with_turns_in_period_are_offered_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = [*of_run("new", range(3)), *of_run("mid", range(3), 2 * HOUR, cohort="c"), *of_run("old", range(3), DAY_NS)]
     fill_store(tmp_path, Run(turns=turns), Run(turns=of_run("gone", range(3), 29 * DAY_NS, cohort="gone")))
     with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as opened:

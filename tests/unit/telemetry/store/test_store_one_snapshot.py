@@ -228,7 +228,7 @@ def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
         counts_of_several,
     ],
 )
-def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(
+def test_every_figure_of_answer_counts_turns_of_one_moment(
     counts: Callable[[StoreReader], dict[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with turns_arriving(tmp_path, monkeypatch) as reader:
@@ -239,7 +239,7 @@ def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(
 
 
 @pytest.mark.slow
-def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(
+def test_question_that_exceeds_memory_is_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_store(tmp_path, synthetic_run("r", 4))

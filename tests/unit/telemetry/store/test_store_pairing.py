@@ -159,9 +159,7 @@ def test_sides_are_joined_in_any_order_of_any_batches(tmp_path: Path, seed: int)
 
 
 @pytest.mark.slow
-def test_a_late_side_is_joined_where_names_are_no_longer_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_side_is_paired_after_names_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairing, "_MANY_NAMES", 0)
     turns = made(7)
     later = [client_turn(900 + day, started_unix_ns=START_UNIX_NS + day * 24 * HOUR) for day in range(3)]
@@ -174,7 +172,7 @@ def test_a_late_side_is_joined_where_names_are_no_longer_remembered(
 
 
 @pytest.mark.slow
-def test_a_turn_of_which_more_is_known_is_joined_again_and_one_that_is_gone_is_not(tmp_path: Path) -> None:
+def test_updated_turn_is_paired_again_and_removed_one_is_not(tmp_path: Path) -> None:
     client, service = exchange(0)
     pending = msgspec.structs.replace(
         service, outcome="pending", first_audio_perf_ns=None, tts_first_chunk_perf_ns=None
@@ -209,7 +207,7 @@ def test_a_name_that_two_calls_have_says_nothing(tmp_path: Path) -> None:
     assert {other[1:] for other in held(tmp_path).values()} == {(None, None)}
 
 
-def test_what_retention_removes_leaves_the_other_side_as_it_was_measured(tmp_path: Path) -> None:
+def test_retention_of_one_side_leaves_measures_of_the_other(tmp_path: Path) -> None:
     now = [START_UNIX_NS]
     client, service = exchange(0, network_ms=9)
     with StoreWriter(tmp_path, unix_ns=lambda: now[0]) as writer, StoreReader(tmp_path) as reader:
@@ -222,7 +220,7 @@ def test_what_retention_removes_leaves_the_other_side_as_it_was_measured(tmp_pat
     assert (delta.joined, delta.service_only, delta.difference_p50_ns) == (1, 0, 9 * MS)
 
 
-def test_moments_that_no_integer_can_say_keep_no_turn_from_being_stored(tmp_path: Path) -> None:
+def test_turns_with_times_beyond_integer_range_are_stored(tmp_path: Path) -> None:
     far = 2**62 - 1
     client, service = exchange(0)
     client = msgspec.structs.replace(client, speech_end_audio_ns=-far)

@@ -40,7 +40,7 @@ def reader(tmp_path: Path) -> StoreReader:
     return StoreReader(fill_store(tmp_path, Run(turns=_turns())))
 
 
-def test_the_figures_of_a_run_leave_its_ramp_out_and_say_how_much_that_is(reader: StoreReader) -> None:
+def test_run_figures_leave_out_ramp_and_state_its_turns(reader: StoreReader) -> None:
     with reader:
         summary = reader.summary(Filter(run_id="run-1"))
         assert (summary.turns.total, summary.ramp_turns) == (55, 40)
@@ -53,7 +53,7 @@ def test_the_figures_of_a_run_leave_its_ramp_out_and_say_how_much_that_is(reader
         assert summary.loss.received == 95, "a turn of a ramp is not lost"
 
 
-def test_every_phase_has_counts_and_percentiles_of_its_own_in_the_order_of_time(reader: StoreReader) -> None:
+def test_phases_have_own_counts_and_percentiles_in_time_order(reader: StoreReader) -> None:
     with reader:
         phases = reader.summary(Filter(run_id="run-1")).phases
         assert [(phase.phase, phase.kind, phase.is_ramp) for phase in phases] == [
@@ -70,7 +70,7 @@ def test_every_phase_has_counts_and_percentiles_of_its_own_in_the_order_of_time(
         assert (many.n, many.p95, many.max) == (19, None, 518 * MS), "19 values are too few for a p95"
 
 
-def test_a_phase_that_is_asked_for_is_shown_also_when_it_is_a_ramp(reader: StoreReader) -> None:
+def test_requested_phase_is_shown_even_if_it_is_ramp(reader: StoreReader) -> None:
     with reader:
         up = reader.summary(Filter(phase="up"))
         assert (up.turns.total, up.metrics["voice_to_voice"].n, up.ramp_turns) == (40, 40, 0)
@@ -114,7 +114,7 @@ def _starts(process: str, phase: str, begin_s: float, at_s: int, *counts: int) -
 
 
 @pytest.mark.slow
-def test_starts_are_the_last_count_of_each_process_and_a_phase_without_a_turn_has_them_too(tmp_path: Path) -> None:
+def test_starts_are_last_counts_of_processes_also_without_turns(tmp_path: Path) -> None:
     points = [
         *_starts("a", "one", 0.0, 5, 4, 3, 1, 0),
         *_starts("a", "one", 0.0, 9, 9, 8, 2, 1),

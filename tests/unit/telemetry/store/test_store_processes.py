@@ -60,7 +60,7 @@ def test_a_run_of_two_processes_has_ended_when_both_say_so(tmp_path: Path) -> No
         assert [process.ended for process in reader.processes("run-1")] == [True, True]
 
 
-def test_a_process_whose_beginning_was_not_heard_is_known_from_its_turns(tmp_path: Path) -> None:
+def test_process_without_start_span_is_known_from_its_turns(tmp_path: Path) -> None:
     service = client_turn(7, source="service", process_id="assistant")
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns=[client_turn(0, process_id="1"), service]))
@@ -69,7 +69,7 @@ def test_a_process_whose_beginning_was_not_heard_is_known_from_its_turns(tmp_pat
     assert (process.process_id, process.began_unix_ns, process.ended, process.turns) == ("1", None, False, 1)
 
 
-def test_what_the_generator_reported_of_itself_comes_one_row_a_process_and_moment(tmp_path: Path) -> None:
+def test_generator_points_have_one_row_per_process_and_time(tmp_path: Path) -> None:
     def point(name: str, process: str, at_s: int, value: float) -> PointRow:
         return PointRow(name, START_UNIX_NS + at_s * SECOND, value, {"run_id": "run-1", "process_id": process})
 
@@ -90,7 +90,7 @@ def test_what_the_generator_reported_of_itself_comes_one_row_a_process_and_momen
         assert reader.generator_points(Filter(run_id="other")) == []
 
 
-def test_how_busy_a_process_was_is_what_three_in_four_of_its_seconds_took(tmp_path: Path) -> None:
+def test_cpu_ratio_of_process_is_its_upper_quartile(tmp_path: Path) -> None:
     attributes: dict[str, object] = {"run_id": "run-1", "process_id": "1"}
     points = [
         PointRow(gauge_metric("cpu_ratio"), START_UNIX_NS + at_s * SECOND, ratio, attributes)
@@ -103,7 +103,7 @@ def test_how_busy_a_process_was_is_what_three_in_four_of_its_seconds_took(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_process_that_outlives_its_runs_lacks_what_is_missing_between_a_runs_numbers(tmp_path: Path) -> None:
+def test_missing_turns_of_long_lived_process_are_counted_per_run(tmp_path: Path) -> None:
     def of(run_id: str, sequences: range, *missing: int) -> Run:
         turns = [exchange(index, run_id=run_id)[1] for index in sequences if index not in missing]
         return Run([msgspec.structs.replace(t, process_id="assistant") for t in turns])
@@ -124,7 +124,7 @@ def test_a_process_that_outlives_its_runs_lacks_what_is_missing_between_a_runs_n
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_what_sets_of_numbers_say(tmp_path: Path) -> None:
+def test_missing_turns_equal_gaps_in_sets_of_numbers(tmp_path: Path) -> None:
     dice = random.Random(7)
     given: dict[tuple[str, str], set[int]] = {}
     for run_id, process in product(("run-1", "run-2"), ("alone-1", "alone-2", "shared", "other")):

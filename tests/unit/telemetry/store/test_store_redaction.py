@@ -144,12 +144,12 @@ def test_no_shape_of_a_value_lets_words_through(name: str, value: object) -> Non
 
 
 @pytest.mark.parametrize("value", [3, 2.5, True, None, [1, 2], [], {}, "ok", [[1.5], [], {}]], ids=repr)
-def test_figures_are_kept_under_any_name_and_text_under_known_ones(value: object, kept_of: Kept) -> None:
+def test_figures_are_kept_by_any_name_and_text_by_known_names(value: object, kept_of: Kept) -> None:
     name = "gen_ai.request.model" if value == "ok" else "my.own.figure"
     assert kept_of({name: value}) == {name: value}
 
 
-def test_of_names_and_messages_only_the_message_of_a_status_is_text() -> None:
+def test_only_status_message_is_redacted_among_names() -> None:
     span = replace(
         SPAN,
         status_code="Error",
@@ -180,7 +180,7 @@ def test_the_scope_decides_over_plain_names() -> None:
     assert not is_label("which", "pipecat")
 
 
-def test_what_a_message_hides_behind_a_number_is_left_out() -> None:
+def test_text_hidden_behind_number_in_message_is_left_out() -> None:
     hidden = AnyValue(string_value=TEXTS).SerializeToString() + AnyValue(int_value=3).SerializeToString()
     twice = b"\x0a" + bytes([len(hidden)]) + hidden
     unknown = (
@@ -211,7 +211,7 @@ def test_a_turn_keeps_all_but_its_transcripts() -> None:
     assert turn_from_row(row) == msgspec.structs.replace(turn, transcript_pii=None, asr_partials_pii=())
 
 
-def test_the_installed_conventions_have_no_name_that_nobody_looked_at() -> None:
+def test_every_installed_convention_name_is_classified() -> None:
     installed = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     recorded = NAMED["opentelemetry-semantic-conventions"]
     known = {*recorded["words"], *recorded["labels"], *recorded["numbers"]}

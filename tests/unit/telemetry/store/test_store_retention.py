@@ -51,7 +51,7 @@ def _sequences(directory: Path) -> list[int]:
         return [sequence for (sequence,) in cursor.execute("SELECT sequence FROM turns ORDER BY 1").fetchall()]
 
 
-def test_what_was_stored_too_long_ago_goes_in_portions_the_oldest_first(tmp_path: Path, clock: _Clock) -> None:
+def test_expired_rows_are_removed_in_portions_oldest_first(tmp_path: Path, clock: _Clock) -> None:
     with StoreWriter(tmp_path, unix_ns=clock) as writer:
         _hourly(writer, clock, 10)
         retention = Retention(writer, Keep(age_ns=3 * HOUR), portion_rows=4, unix_ns=clock)
@@ -91,7 +91,7 @@ def test_without_a_limit_everything_stays(tmp_path: Path, clock: _Clock) -> None
         assert Retention(writer, Keep(), unix_ns=clock).remove_some() == 0
 
 
-def test_a_run_that_lost_some_of_its_turns_is_named_until_it_has_none(tmp_path: Path, clock: _Clock) -> None:
+def test_run_that_lost_some_turns_is_named_until_all_are_gone(tmp_path: Path, clock: _Clock) -> None:
     with StoreWriter(tmp_path, unix_ns=clock) as writer:
         writer.append(Batch([client_turn(0, run_id="old")]))
         writer.append(Batch([client_turn(1, run_id="half")]))
@@ -115,7 +115,7 @@ def test_a_run_that_lost_some_of_its_turns_is_named_until_it_has_none(tmp_path: 
 
 
 @pytest.mark.slow
-def test_what_is_too_much_goes_the_oldest_first_until_the_size_is_kept(tmp_path: Path, clock: _Clock) -> None:
+def test_excess_rows_are_removed_oldest_first_to_size_limit(tmp_path: Path, clock: _Clock) -> None:
     with StoreWriter(tmp_path, unix_ns=clock) as writer:
         run = synthetic_run("template", 200)
         writer.append(Batch(run.turns))

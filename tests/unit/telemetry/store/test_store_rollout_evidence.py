@@ -130,7 +130,7 @@ def test_units_that_met_both_cohorts_hold(tmp_path: Path, unit: str) -> None:
         assert found["units"][role] == {"known": sum(each == {name} for each in met), "unnamed_calls": 0}
 
 
-def test_a_worse_candidate_is_not_rolled_back_over_contaminated_units_either(tmp_path: Path) -> None:
+def test_worse_candidate_with_contaminated_units_is_held(tmp_path: Path) -> None:
     turns = [*turns_of("canary", of=user, slower_ms=900), *turns_of("stable", of=user)]
     code, printed = checked(tmp_path, plan_text(unit="user"), turns)
     assert code is ExitCode.UNDECIDED
@@ -233,7 +233,7 @@ def test_the_split_is_tested_over_the_users_that_are_known(
         assert ratio["detection_probability"] == 0.8
 
 
-def test_users_lost_on_the_way_are_found_beside_some_that_are_unknown(tmp_path: Path) -> None:
+def test_lost_users_are_detected_among_unknown_ones(tmp_path: Path) -> None:
     turns = [
         *turns_of("canary", count=300, of=naming(0, lambda call: call == 1)),
         *turns_of("stable", of=naming(10_000, lambda call: call % 30 == 1)),
@@ -245,7 +245,7 @@ def test_users_lost_on_the_way_are_found_beside_some_that_are_unknown(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_user_whom_a_call_names_in_one_turn_only_is_the_user_of_all_of_it(tmp_path: Path) -> None:
+def test_user_named_in_one_turn_is_user_of_whole_call(tmp_path: Path) -> None:
     """And so one of both cohorts, where that call went from one to the other."""
 
     def named(turns: list[Turn]) -> list[Turn]:
@@ -271,7 +271,7 @@ def test_a_user_whom_a_call_names_in_one_turn_only_is_the_user_of_all_of_it(tmp_
     assert code is ExitCode.UNDECIDED
 
 
-def test_calls_that_nobody_names_and_that_met_both_are_called_calls(tmp_path: Path) -> None:
+def test_unnamed_calls_that_met_both_cohorts_are_named_calls(tmp_path: Path) -> None:
     same = [
         *turns_of("canary", of=lambda call: {"call_id": f"call-{call}"}),
         *turns_of("stable", of=lambda call: {"call_id": f"call-{call}"}),
@@ -318,7 +318,7 @@ def two_services() -> list[Turn]:
 
 
 @pytest.mark.slow
-def test_several_services_without_one_in_the_plan_hold_with_a_sentence(tmp_path: Path) -> None:
+def test_plan_without_service_holds_if_several_have_turns(tmp_path: Path) -> None:
     code, printed = checked(tmp_path, plan_text(source="service"), two_services())
     assert code is ExitCode.UNDECIDED
     assert (
@@ -335,7 +335,7 @@ def test_a_plan_is_judged_by_the_service_that_it_names(tmp_path: Path, service: 
 
 
 @pytest.mark.slow
-def test_a_service_that_has_no_turns_is_named_with_those_that_have(tmp_path: Path) -> None:
+def test_service_without_turns_is_named_with_those_that_have(tmp_path: Path) -> None:
     text = plan_text(source="service", more='services = ["dask"]')
     code, printed = checked(tmp_path, text, two_services())
     assert code is ExitCode.UNDECIDED
@@ -351,7 +351,7 @@ def target(address: str) -> Callable[[int], dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_of_callers_each_cohort_has_one_endpoint(tmp_path: Path) -> None:
+def test_each_cohort_of_callers_has_one_endpoint(tmp_path: Path) -> None:
     """Cohorts are often two addresses of one service; two load tests in one store are not."""
     canary = turns_of("canary", of=target("ws://canary:80"))
     apart = [*canary, *turns_of("stable", of=target("ws://stable:80"))]
@@ -388,7 +388,7 @@ def made(folder: Path, turns: list[Turn]) -> list[Turn]:
     return turns
 
 
-def test_plans_of_different_services_may_name_their_cohorts_alike() -> None:
+def test_plans_of_different_services_may_share_cohort_names() -> None:
     desk, sales, other = (
         parse_plan(plan_text(name=name, more=more), name)
         for name, more in (("a", 'services = ["desk"]'), ("b", 'services = ["sales"]'), ("c", ""))
@@ -435,7 +435,7 @@ def rollouts(tmp_path: Path) -> Iterator[Rollouts]:
 
 
 @pytest.mark.slow
-def test_a_second_rollout_is_not_rolled_back_by_the_turns_of_the_first(rollouts: Rollouts) -> None:
+def test_second_rollout_is_not_rolled_back_by_turns_of_first(rollouts: Rollouts) -> None:
     rollouts.now = START_UNIX_NS - SECOND
     assert rollouts.look("first").startswith("hold")
     rollouts.add(*turns_of("canary", slower_ms=2000), *turns_of("stable"))
@@ -482,7 +482,7 @@ def test_a_watch_of_a_store_at_rest_is_refused_too(tmp_path: Path) -> None:
     assert watch(since, Console(file=StringIO())) is ExitCode.OK
 
 
-def test_a_check_of_a_store_that_is_written_begins_with_its_first_look(rollouts: Rollouts) -> None:
+def test_check_of_live_store_begins_at_its_first_look(rollouts: Rollouts) -> None:
     text, history = plan_text(begins=""), rollouts.folder / "history.json"
     rollouts.add(*turns_of("canary", slower_ms=2000), *turns_of("stable"))
     with pytest.raises(UsageError, match="each look would be the first one without --history"):
@@ -504,7 +504,7 @@ def test_a_check_goes_by_the_log_of_the_store_where_there_is_one(rollouts: Rollo
     assert "since 2026-09-21 14:13:19 UTC" in printed
 
 
-def test_settings_that_a_plan_does_not_have_leave_its_fingerprint() -> None:
+def test_settings_absent_from_plan_do_not_change_fingerprint() -> None:
     plain = parse_plan(plan_text(), "x")
     assert (
         plain.fingerprint == parse_plan(plan_text(limits="[completeness]\ncontaminated_units = 0.01"), "x").fingerprint
@@ -529,9 +529,7 @@ def test_settings_that_a_plan_does_not_have_leave_its_fingerprint() -> None:
         ("cache_misses = false\n", ExitCode.OK, "promote canary at stage half"),
     ],
 )
-def test_a_candidate_that_answers_from_its_cache_less_often_is_rolled_back(
-    tmp_path: Path, more: str, code: ExitCode, reason: str
-) -> None:
+def test_candidate_with_fewer_cache_hits_is_rolled_back(tmp_path: Path, more: str, code: ExitCode, reason: str) -> None:
     def hits(share: float) -> Callable[[int], dict[str, Any]]:
         answered = np.random.default_rng(8).random(1000) < share
         return lambda call: {"cache_hit": bool(answered[call])}

@@ -109,9 +109,7 @@ def test_a_row_is_there_once_however_often_it_is_sent(tmp_path: Path) -> None:
         keep_row(tmp_path, other)
 
 
-def test_a_store_that_takes_nothing_keeps_nothing_and_the_next_verdict_follows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_append_keeps_no_verdict_and_next_one_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_verdicts(tmp_path, 1, PLAN)
     with opened(tmp_path) as log:
         kept, found = log.kept, verdict_of(PLAN, log.history, at_unix_ns=AT_UNIX_NS + MINUTE)
@@ -149,7 +147,7 @@ def _full(database: Database) -> object:
 
 
 @pytest.mark.slow
-def test_a_store_without_these_rows_has_no_rollouts_and_takes_them(tmp_path: Path) -> None:
+def test_store_without_rollout_rows_reads_empty_and_accepts_them(tmp_path: Path) -> None:
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns=[client_turn(0)]))
         with writer.change() as cursor:
@@ -162,7 +160,7 @@ def test_a_store_without_these_rows_has_no_rollouts_and_takes_them(tmp_path: Pat
     assert reader.state() > before
 
 
-def test_of_many_entries_every_change_is_kept(tmp_path: Path) -> None:
+def test_every_change_among_many_entries_is_kept(tmp_path: Path) -> None:
     at = 500
     with owned(tmp_path) as database:
         with RolloutLog(tmp_path, PLAN, PLAN_TEXT, AT_UNIX_NS):
@@ -185,7 +183,7 @@ def test_of_many_entries_every_change_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_export_has_what_was_decided_and_an_import_keeps_it_once(tmp_path: Path) -> None:
+def test_exported_verdicts_are_imported_once(tmp_path: Path) -> None:
     keep_verdicts(tmp_path / "store", 2, PLAN)
     export(tmp_path / "store", tmp_path / "exported")
     for _ in range(2):
@@ -196,7 +194,7 @@ def test_an_export_has_what_was_decided_and_an_import_keeps_it_once(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_killed_while_it_keeps_verdicts_it_loses_none_that_counted(tmp_path: Path) -> None:
+def test_kill_while_verdicts_are_appended_loses_none_committed(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     verdict_of(PLAN)  # made before, so that the life is a short one
     child = os.fork()

@@ -133,7 +133,7 @@ def beyond(cohort: Cohort, quantile: float) -> NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize(("source", "metric"), SOURCES)
-def test_a_slower_candidate_whose_slow_values_are_missing_is_held(tmp_path: Path, source: Source, metric: str) -> None:
+def test_slower_candidate_with_slow_values_missing_is_held(tmp_path: Path, source: Source, metric: str) -> None:
     slower = CANDIDATE.slower(300)
     slower = slower.without(slower.values_ms > 1_000)
     used, every = int(np.count_nonzero(~np.isnan(slower.values_ms))), CANDIDATE.calls.size

@@ -113,7 +113,7 @@ def test_the_same_audio_has_the_same_code_in_both_cohorts(reader: StoreReader) -
     assert len(codes[0] & codes[1]) == len(common) > 0
 
 
-def test_turns_belong_to_their_user_where_callers_are_assigned_by_user(tmp_path: Path) -> None:
+def test_turns_belong_to_user_where_callers_are_assigned_by_user(tmp_path: Path) -> None:
     users = [f"pseudonym-{number:032x}" for number in range(4)]
     named = [
         client_turn(index, cohort="ab"[index % 2], user_id=None if index < 3 else users[index % 4])
@@ -184,7 +184,7 @@ def test_the_answer_travels(reader: StoreReader) -> None:
 @pytest.mark.parametrize(
     "changes", [{"metrics": ("speed",)}, {"reported": ("1; DROP TABLE turns",)}, {"slices": ("secret",)}]
 )
-def test_a_column_that_there_is_none_of_is_refused(reader: StoreReader, changes: dict[str, object]) -> None:
+def test_unknown_column_is_refused(reader: StoreReader, changes: dict[str, object]) -> None:
     with pytest.raises(StoreError, match="there is no"):
         reader.rollout_turns(replace(ASKED, **changes))  # type: ignore[arg-type]
 
@@ -209,7 +209,7 @@ def test_numbers_that_did_not_arrive_are_lost_telemetry(tmp_path: Path) -> None:
     assert lost(tmp_path / "unnumbered", unnumbered) is None
 
 
-def test_what_a_process_says_it_sent_and_did_not_arrive_is_lost(tmp_path: Path) -> None:
+def test_turns_counted_as_sent_but_not_received_are_lost(tmp_path: Path) -> None:
     points = [p for p in RUN.points if p.attributes["process_id"].endswith("worker-0")]
     kept = [turn for turn in RUN.turns if turn.process_id.endswith("worker-0") and (turn.sequence or 0) < 60]
     with StoreReader(fill_store(tmp_path, Run(kept, [], points)), wall_clock_ns=lambda: NOW) as reader:
@@ -239,7 +239,7 @@ def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     assert evidence_of(found).candidate is found.candidate
 
 
-def test_good_turns_are_those_of_the_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> None:
+def test_good_turns_follow_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> None:
     """Two cohorts of turns whose bounds lie on different sides of the check's threshold, cut ones among them."""
     seen = [
         msgspec.structs.replace(turn, cohort=("streaming", "control")[number % 2])

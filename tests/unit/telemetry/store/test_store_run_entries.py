@@ -23,7 +23,7 @@ def only(place: Path, now_unix_ns: int = NOW) -> RunEntry:
 @pytest.mark.parametrize(
     ("emitted", "missing", "expected"), [(None, 0, None), (None, 3, 3), (180, 0, 0), (180, 2, 2), (0, 0, 0)]
 )
-def test_turns_are_missing_where_a_gap_is_seen_or_a_process_counted_more(
+def test_turns_are_missing_if_gap_or_higher_emitted_count(
     emitted: int | None, missing: int, expected: int | None
 ) -> None:
     assert missing_turns(emitted, missing) == expected
@@ -42,7 +42,7 @@ def test_a_summary_tells_cohorts_loss_and_calibration(tmp_path: Path) -> None:
     assert not entry.is_generator_limited
 
 
-def test_what_an_old_summary_does_not_tell_is_not_known(tmp_path: Path) -> None:
+def test_values_absent_from_old_summary_are_unknown(tmp_path: Path) -> None:
     write_summary(tmp_path / "old", "r-1")
     entry = only(tmp_path)
     assert (entry.cohorts, entry.missing_turns, entry.calibrated_to_ms) == (None, None, None)
@@ -85,7 +85,7 @@ def test_a_store_tells_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-1", "0", "1e6"])
-def test_a_bound_that_is_none_is_not_taken_for_one(tmp_path: Path, text: str) -> None:
+def test_invalid_bound_is_not_a_bound(tmp_path: Path, text: str) -> None:
     fill_store(tmp_path / "store", _with(latency_run("r-1", 20), calibrated_to_ms=text))
     assert only(tmp_path / "store").calibrated_to_ms is None
 
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_has_its_cohorts_and_no_loss_yet(tmp_path: Path) -> N
     assert (entry.state, entry.cohorts, entry.missing_turns) == ("under way", ("A",), None)
 
 
-def test_a_run_whose_processes_were_lost_is_generator_limited(tmp_path: Path) -> None:
+def test_run_with_lost_processes_is_generator_limited(tmp_path: Path) -> None:
     run = latency_run("r-1", 20)
     fill_store(tmp_path / "store", Run(run.turns, [e for e in run.spans if e.attributes["voice.run.phase"] == "start"]))
     entry = only(tmp_path / "store")

@@ -65,7 +65,7 @@ def _begun(run: Run) -> Run:
 
 
 @pytest.mark.slow
-def test_each_run_has_the_figures_and_the_verdict_of_the_questions_about_it(store: Path) -> None:
+def test_run_list_has_figures_and_verdict_of_single_questions(store: Path) -> None:
     with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
         listed = reader.run_list(OBJECTIVES)
         assert [each.run for each in listed] == [run for run in reader.runs() if run.turns or run.declared]
@@ -90,7 +90,7 @@ def _check(each: ListedRun, reader: StoreReader) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_run_that_goes_on_nothing_is_judged(tmp_path: Path) -> None:
+def test_running_run_is_not_judged(tmp_path: Path) -> None:
     store = tmp_path / "store"
     # Turns of ramps, silent, invalid and cut ones too: all that figures leave out.
     mixed = synthetic_run("r-mixed", 240)
@@ -112,7 +112,7 @@ def test_of_a_run_that_goes_on_nothing_is_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_entry_of_a_run_that_goes_on_has_its_figures_and_no_verdict(tmp_path: Path) -> None:
+def test_entry_of_running_run_has_figures_and_no_verdict(tmp_path: Path) -> None:
     store = tmp_path / "store"
     slow = latency_run("r-slow", 60, llm_ms=900)
     fill_store(store, _begun(slow))

@@ -64,7 +64,7 @@ def test_every_run_is_listed_the_newest_first(root: Path) -> None:
     assert first.reference == f"{root / 'first' / 'store'}#r-first"
 
 
-def test_a_summary_stands_for_its_store(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary_replaces_reading_its_store(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run_folder(tmp_path, "mine", latency_run("r-mine", 40))
     write_summary(folder, "r-mine", exit_code=6, exit_reason="voice-to-voice undecided")
     monkeypatch.setattr(catalogs, "open_store", never_opened)
@@ -141,7 +141,7 @@ def test_folders_and_the_sidecar_that_has_their_turns_are_joined(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path) -> None:
+def test_unreadable_folder_is_listed_with_its_fault(root: Path, tmp_path: Path) -> None:
     torn = run_folder(tmp_path, "torn", latency_run("r", 20))
     (torn / "store" / DATABASE_NAME).write_bytes(b"torn" * 5_000)
     (tmp_path / "empty").mkdir()
@@ -225,7 +225,7 @@ def test_a_run_is_found_by_what_people_call_it(root: Path) -> None:
         find(f"{root / 'first'}#r-second")
 
 
-def test_a_note_is_kept_beside_its_run(tmp_path: Path) -> None:
+def test_note_is_kept_next_to_its_run(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
     for run_id in ("r-1", "service:a/../b", "a b\n"):
         write_note(folder / "notes", run_id, f" about {run_id!r} \n")
@@ -300,7 +300,7 @@ def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_command_reported_by_other_objectives_is_judged_anew(tmp_path: Path) -> None:
+def test_run_is_judged_again_by_objectives_other_than_reported(tmp_path: Path) -> None:
     """`voiceprobe runs --slo FILE` and a dashboard with a file: one verdict on a run, whatever its command said."""
     first = objectives_text(None).split("\n---\n")[0]
     strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
@@ -322,7 +322,7 @@ def test_what_a_command_reported_by_other_objectives_is_judged_anew(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_turns_that_another_store_has_are_judged_anew_by_other_objectives(tmp_path: Path) -> None:
+def test_turns_in_other_store_are_judged_again_by_new_objectives(tmp_path: Path) -> None:
     """The folder of a run whose turns went to a shared store, or whose own store is gone."""
     first = objectives_text(None).split("\n---\n")[0]
     strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
@@ -344,7 +344,7 @@ def test_turns_that_another_store_has_are_judged_anew_by_other_objectives(tmp_pa
     assert listed(strict, folder.parent) == ("met", "Met: by the ", False)
 
 
-def test_a_folder_without_a_summary_is_judged_by_the_objectives_that_are_kept_in_it(tmp_path: Path) -> None:
+def test_folder_without_summary_is_judged_by_its_kept_objectives(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 60))
     first = objectives_text(None).split("\n---\n")[0]
     for threshold, state in (("1ms", "missed"), ("60s", "met")):

@@ -47,7 +47,7 @@ def test_a_run_matches_by_what_is_asked_for_alone(asked: RunFilter, other: dict[
         (RunFilter(users=8), {"users": None}),
     ],
 )
-def test_what_is_not_known_of_a_run_does_not_match(asked: RunFilter, unknown: dict[str, object]) -> None:
+def test_unknown_value_of_run_matches_no_filter(asked: RunFilter, unknown: dict[str, object]) -> None:
     assert not asked.matches(msgspec.structs.replace(RUN, **unknown))
 
 

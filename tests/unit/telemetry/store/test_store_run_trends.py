@@ -19,7 +19,7 @@ def shown(found: RunTrends) -> list[tuple[str, list[str]]]:
     return [(trend.label, [each.run_id for each in trend.runs]) for trend in found.shown]
 
 
-def test_the_runs_of_a_trend_are_in_the_order_in_which_they_began() -> None:
+def test_runs_of_trend_are_in_order_of_start() -> None:
     found = run_trends([run("last", 30), run("first", 10), run("middle", 20)])
     assert shown(found) == [("ws://a · 8 callers", ["first", "middle", "last"])]
     assert (found.left_out, found.unfit) == (0, 0)
@@ -36,7 +36,7 @@ def test_runs_that_were_asked_something_else_are_another_trend(asked: dict[str, 
     assert (alone.left_out, alone.unfit) == (0, 0)
 
 
-def test_runs_without_a_target_and_a_number_of_callers_stand_together() -> None:
+def test_runs_without_target_and_callers_share_one_trend() -> None:
     nothing = {"target": None, "users": None}
     assert shown(run_trends([run("1", 1, **nothing), run("2", 2, **nothing)])) == [("not said", ["1", "2"])]
 
@@ -56,7 +56,7 @@ def test_a_run_without_a_p95_or_a_beginning_is_no_point() -> None:
     assert run_trends([run("few", 3, p95_ns=None)]) == RunTrends((), 0, 1)
 
 
-def test_trends_with_the_most_runs_are_shown_and_the_others_counted() -> None:
+def test_trends_with_most_runs_are_shown_and_others_counted() -> None:
     pairs = [run(f"{place}-{n}", n, target=f"ws://{place}") for place in range(MOST_TRENDS + 2) for n in (1, 2)]
     most = [run(f"most-{n}", n, target="ws://z") for n in (1, 2, 3)]
     found = run_trends([*pairs, *most])

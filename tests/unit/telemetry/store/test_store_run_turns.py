@@ -67,7 +67,7 @@ def test_words_have_a_code_that_any_program_can_find(reader: StoreReader) -> Non
     assert sorted(asked(reader).turns.code("audio").tolist()) == sorted(code(turn) for turn in spoken())
 
 
-def test_a_reply_that_was_broken_off_unheard_is_none(tmp_path: Path) -> None:
+def test_unheard_interrupted_reply_is_no_reply(tmp_path: Path) -> None:
     broken = {"outcome": "interrupted", "failure_kind": "interrupted"}
     turns = [
         client_turn(0, **broken),  # something of it was heard
@@ -79,7 +79,7 @@ def test_a_reply_that_was_broken_off_unheard_is_none(tmp_path: Path) -> None:
     assert (found.turns.has_outcome("no_reply").sum(), found.turns.has_outcome("interrupted").sum()) == (1, 2)
 
 
-def test_a_run_that_is_not_there_is_none(reader: StoreReader) -> None:
+def test_unknown_run_has_no_turns(reader: StoreReader) -> None:
     assert reader.run_turns(RunTurnsQuestion("gone")) is None
 
 

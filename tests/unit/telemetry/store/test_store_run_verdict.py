@@ -100,9 +100,7 @@ def test_a_run_without_turns_and_one_that_is_met_have_no_cause(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_of_many_turns_a_sample_over_their_time_shows_the_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_of_many_turns_over_time_shows_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample has every other call, and a window on them."""
     store = fill_store(tmp_path / "store", planted())
     whole = asked(store, Filter("run-1"))

@@ -61,7 +61,7 @@ def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_no_run_is_asked_of_is_what_callers_heard(tmp_path: Path) -> None:
+def test_question_without_run_is_about_caller_turns(tmp_path: Path) -> None:
     turns = [side for index in range(5) for side in (exchange(index)[0], reported(exchange(index)[1]))]
     with written(tmp_path, *turns) as reader:
         assert reader.summary().turns.total == 5
@@ -123,7 +123,7 @@ def at_another_time(run: Run, by_ns: int) -> Run:
     return Run([msgspec.structs.replace(turn, started_unix_ns=turn.started_unix_ns + by_ns) for turn in run.turns])
 
 
-def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_path: Path) -> None:
+def test_service_without_run_id_is_paired_with_its_client(tmp_path: Path) -> None:
     pairs = [exchange(index, run_id="run-1", network_ms=6.0) for index in range(30)]
     strangers = [msgspec.structs.replace(service, run_id="") for _, service in pairs]
     store = fill_store(
@@ -136,7 +136,7 @@ def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_pat
 
 
 @pytest.mark.slow
-def test_what_no_caller_heard_in_a_narrowed_view_is_of_the_calls_in_view(tmp_path: Path) -> None:
+def test_unheard_responses_of_filter_are_of_calls_in_view(tmp_path: Path) -> None:
     """A response heard by turns out of view counts as heard."""
     pairs = [exchange(index, cohort="a" if index < 15 else "b") for index in range(30)]
     # Ten calls have three turns each; of the first and of the last one the callers heard only two.
@@ -159,7 +159,7 @@ def run_record(run_id: str, first_s: int, last_s: int) -> RunRecord:
     return RunRecord(run_id, first_s * SECOND, last_s * SECOND, 1, None, None, ended=False, declared={})
 
 
-def test_a_service_that_reports_while_callers_are_on_the_line_is_not_the_newest_run() -> None:
+def test_service_reporting_during_calls_is_not_newest_run() -> None:
     ours, theirs = run_record("run-1", 1_000, 1_300), run_record(VIEW, 1_002, 1_320)
     assert newest_run([theirs, ours]) == ours
     later = run_record(VIEW, 1_002, 5_000)

@@ -48,7 +48,7 @@ def folder(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fill_store(tmp_path_factory.mktemp("pages") / "store", Run(turns))
 
 
-def test_who_answered_and_how_long_that_took(folder: Path, turns: list[Turn]) -> None:
+def test_cache_page_shows_who_answered_and_how_fast(folder: Path, turns: list[Turn]) -> None:
     with StoreReader(folder) as reader:
         cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
     valid = [t for t in judged(turns) if t.outcome != "invalid"]
@@ -87,7 +87,7 @@ def test_who_answered_and_how_long_that_took(folder: Path, turns: list[Turn]) ->
     assert cache.false_hits.other_intent == sum(t.intent != t.expected_intent for t in judged_hits) > 0
 
 
-def test_a_name_keeps_its_place_when_another_becomes_more_frequent() -> None:
+def test_name_keeps_its_place_when_another_gains_frequency() -> None:
     before = counts_over_time([("edge", 0, 9), ("miss", 0, 5), ("added", 0, 1)], TIERS_IN_ORDER)
     after = counts_over_time([("edge", 0, 9), ("miss", 0, 50), ("added", 0, 99)], TIERS_IN_ORDER)
     assert list(before.counts) == list(after.counts) == ["miss", "edge", "added"]
@@ -119,7 +119,7 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
 
 
 @pytest.mark.slow
-def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], tmp_path: Path) -> None:
+def test_rare_values_are_counted_over_time_of_all_turns(turns: list[Turn], tmp_path: Path) -> None:
     asked = sorted((t for t in judged(turns) if t.run_id == "run-1"), key=lambda t: t.started_unix_ns)
     plain = {"cache_hit": None, "cache_tier": None, "fallback": None, "outcome": "ok", "invalid_reasons": ()}
     asked = [msgspec.structs.replace(turn, **plain) for turn in asked]
@@ -138,7 +138,7 @@ def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], t
 
 
 @pytest.mark.slow
-def test_what_nobody_reports_is_not_there(tmp_path: Path) -> None:
+def test_unreported_values_are_absent(tmp_path: Path) -> None:
     plain = {"cache_hit": None, "cache_tier": None, "route": None, "fallback": None, "model": None, "intent": None}
     turns = [msgspec.structs.replace(turn, **plain) for turn in synthetic_run(turns=40, seed=1).turns]
     with StoreWriter(tmp_path / "store") as writer:
@@ -153,7 +153,7 @@ def test_what_nobody_reports_is_not_there(tmp_path: Path) -> None:
     assert instrument.series == {}
 
 
-def test_the_worst_of_each_process_and_bucket_is_kept_with_its_sign(tmp_path: Path) -> None:
+def test_worst_value_per_process_and_bucket_keeps_its_sign(tmp_path: Path) -> None:
     turns = synthetic_run(turns=30, seed=1).turns
     points = generator_points("run-1", 30)
     with StoreWriter(tmp_path / "store") as writer:

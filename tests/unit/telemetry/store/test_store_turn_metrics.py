@@ -53,7 +53,7 @@ def bounds_in_row(row: dict[str, Any], name: str) -> tuple[int | float | None, .
     return tuple(row[METRICS[name].bound_column(side)] for side in SIDES)
 
 
-def test_the_bounds_of_a_latency_stand_beside_it() -> None:
+def test_bounds_of_latency_are_in_its_row() -> None:
     (row,) = turns_table([bounded_turn()]).to_pylist()
     assert row["voice_to_voice_ns"] == 500_000_000
     assert (row["voice_to_voice_lower_ns"], row["voice_to_voice_upper_ns"]) == (
@@ -76,7 +76,7 @@ def test_the_bounds_of_a_rate_are_those_of_its_time() -> None:
     assert (row["audio_rtfx"], row["audio_rtfx_lower"], row["audio_rtfx_upper"]) == (2.0, 4 / 2.5, 4.0)
 
 
-def test_a_bound_that_is_infinite_is_none() -> None:
+def test_infinite_bound_is_stored_as_null() -> None:
     second = 1_000_000_000
     turn = bounded_turn(
         reply_audio_ns=4 * second,

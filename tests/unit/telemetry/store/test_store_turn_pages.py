@@ -86,7 +86,7 @@ def test_pages_of_the_table_hold_each_turn_once_in_order(reader: StoreReader, cl
 
 
 @pytest.mark.slow
-def test_a_search_means_ids_utterances_outcomes_models_and_latencies(reader: StoreReader, clients: list[Turn]) -> None:
+def test_search_matches_ids_utterances_outcomes_and_latencies(reader: StoreReader, clients: list[Turn]) -> None:
     trace, call = clients[17].trace_id, clients[17].call_id
     wanted: list[tuple[TurnSearch, list[Turn]]] = [
         (TurnSearch(trace), [turn for turn in clients if turn.trace_id == trace]),
@@ -114,7 +114,7 @@ def test_a_run_that_is_not_there_is_empty(reader: StoreReader) -> None:
 @pytest.mark.parametrize(
     "asked", [{"order": "random"}, {"page_size": 101}, {"page": -1}, {"page": 10**6}, {"metric": "speed"}]
 )
-def test_what_cannot_be_asked_over_the_network_is_refused(reader: StoreReader, asked: dict[str, object]) -> None:
+def test_invalid_question_over_network_is_refused(reader: StoreReader, asked: dict[str, object]) -> None:
     with pytest.raises(BadQuestionError):
         answer(reader, "turns_page", msgspec.json.encode({"asked": asked}))
 
@@ -182,14 +182,14 @@ def test_a_turn_comes_with_its_call_its_audio_and_its_words(tmp_path: Path) -> N
         assert "is missing" in (kept.fault or "")
 
 
-def test_a_turn_that_nobody_kept_or_that_is_not_there_has_no_audio(reader: StoreReader) -> None:
+def test_turn_without_recording_or_missing_turn_has_no_audio(reader: StoreReader) -> None:
     assert reader.turn_view("ab" * 16, 3).client is None
     row = page(reader).turns[0]
     assert reader.turn_view(row.trace_id, row.turn_index).excerpt is None
 
 
 @pytest.mark.slow
-def test_what_is_searched_for_is_set_apart_from_the_other_turns_of_the_filter(tmp_path: Path) -> None:
+def test_searched_turns_are_explained_against_rest_of_filter(tmp_path: Path) -> None:
     """The question about explanations, with its own independent test, answers the same for this selection."""
     scene = Scene(400, NOW, ended=True)
     fill(tmp_path, scene)

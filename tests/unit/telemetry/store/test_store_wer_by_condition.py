@@ -54,7 +54,7 @@ def test_words_are_pooled_and_profiles_are_in_order(tmp_path: Path) -> None:
     assert all(row.interval is None for row in rows), "fewer than 20 turns are no interval"
 
 
-def test_words_that_are_characters_are_counted_beside_the_others(tmp_path: Path) -> None:
+def test_character_counts_are_given_apart_from_words(tmp_path: Path) -> None:
     turns = [
         heard(0, 1, 4),  # of a reporter that does not say
         heard(1, 0, 5, wer_reference_characters=0),

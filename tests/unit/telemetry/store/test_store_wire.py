@@ -191,7 +191,7 @@ def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
         ),
     ],
 )
-def test_what_is_no_question_is_refused_with_a_sentence(
+def test_invalid_question_is_refused_with_a_sentence(
     reader: StoreReader, name: str, parameters: bytes, why: str
 ) -> None:
     with pytest.raises(BadQuestionError) as caught:
@@ -210,7 +210,7 @@ def test_what_is_no_question_is_refused_with_a_sentence(
         ("objective_counts", b'{"objectives": [{"name": "x", "kind": "metric", "target": 0.9}]}'),
     ],
 )
-def test_what_cannot_be_answered_leaves_the_next_question_its_answer(
+def test_unanswerable_question_does_not_affect_the_next(
     reader: StoreReader, name: str, parameters: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reply_to(reader, Asked(name, parameters, True)).status in (400, 500)
@@ -218,7 +218,7 @@ def test_what_cannot_be_answered_leaves_the_next_question_its_answer(
     capsys.readouterr()
 
 
-def test_what_is_asked_together_is_answered_in_its_order(reader: StoreReader) -> None:
+def test_questions_in_one_request_are_answered_in_order(reader: StoreReader) -> None:
     f = Filter(run_id="run-2")
     asked = (
         StoreReader.calls.of(f),
@@ -250,7 +250,7 @@ def test_what_is_asked_together_is_answered_in_its_order(reader: StoreReader) ->
         (b"[" + b",".join([b'{"name": "runs"}'] * (MOST_TOGETHER + 1)) + b"]", f"length <= {MOST_TOGETHER}"),
     ],
 )
-def test_where_one_of_several_questions_is_none_all_are_refused(reader: StoreReader, asked: bytes, why: str) -> None:
+def test_one_invalid_question_of_several_refuses_all(reader: StoreReader, asked: bytes, why: str) -> None:
     replied = reply_to(reader, Asked(None, asked, True))
     assert replied.status == 400
     assert why in msgspec.json.decode(replied.body)["error"]

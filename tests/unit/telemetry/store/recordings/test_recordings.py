@@ -102,7 +102,7 @@ def test_missing_audio_and_a_link_elsewhere_are_named(tmp_path: Path) -> None:
     assert found(tmp_path).audio is None
 
 
-def test_what_is_due_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_expired_files_are_removed(tmp_path: Path) -> None:
     keep(tmp_path, "old", created=NOW - 8 * DAY)
     keep(tmp_path, "young", created=NOW - 6 * DAY)
     stranger = tmp_path / FOLDER / "notes.txt"
@@ -114,18 +114,18 @@ def test_what_is_due_goes_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["notes.txt"]
 
 
-def test_what_is_due_is_not_shown_before_it_is_removed(tmp_path: Path) -> None:
+def test_expired_recording_is_not_shown_before_removal(tmp_path: Path) -> None:
     keep(tmp_path)
     assert find_call(tmp_path, "run", "call", NOW + 8 * DAY) is None
 
 
-def test_whoever_opens_the_store_removes_what_is_due(tmp_path: Path) -> None:
+def test_reader_of_store_removes_expired_recordings(tmp_path: Path) -> None:
     keep(tmp_path, created=NOW - 8 * DAY)
     StoreReader(tmp_path, wall_clock_ns=lambda: NOW).runs()
     assert not (tmp_path / FOLDER).is_dir() or files(tmp_path) == []
 
 
-def test_a_file_from_the_future_is_kept_for_its_own_time_and_no_longer(tmp_path: Path) -> None:
+def test_recording_from_future_expires_after_its_retention_time(tmp_path: Path) -> None:
     """The clock was ten years ahead when the file was made, and is right by now."""
     keep(tmp_path, created=NOW + 3_650 * DAY)
     assert remove_expired(tmp_path, NOW) == 0
@@ -154,7 +154,7 @@ def test_a_clock_that_jumps_for_a_moment_takes_nothing_away(tmp_path: Path) -> N
     assert files(tmp_path) == []
 
 
-def test_an_unfinished_file_that_nobody_writes_goes_after_a_day(tmp_path: Path) -> None:
+def test_abandoned_unfinished_file_is_removed_after_a_day(tmp_path: Path) -> None:
     index = keep(tmp_path)
     unfinished = index.with_name("0" * 32 + "-1-2.flac.part")
     unfinished.write_bytes(b"fLaC")
