@@ -25,7 +25,9 @@ def transport(**fields: Any) -> Any:
         ({}, None, 80),  # since the newest tick was due
     ],
 )
-def test_who_stamps_says_how_late(fields: dict[str, Any], measured_ns: int | None, bound_ns: int | None) -> None:
+def test_arrival_lag_is_measured_or_bounded_by_transport(
+    fields: dict[str, Any], measured_ns: int | None, bound_ns: int | None
+) -> None:
     evidence, health = Evidence(), EngineHealth()
     health.note_tick(20, 1_000_070)
     note_arrival(evidence, transport(**fields), health, (1_000_100, 1_000_130), [])
@@ -34,7 +36,7 @@ def test_who_stamps_says_how_late(fields: dict[str, Any], measured_ns: int | Non
     assert evidence.faults == []
 
 
-def test_what_rtp_says_is_noted() -> None:
+def test_rtp_reports_are_recorded() -> None:
     evidence = Evidence()
     items = [PeerAudio(b"", 48_000, 3, 9), "a text", PeerReport(1, 2)]
     note_arrival(evidence, transport(), EngineHealth(), (1, 2), items)

@@ -91,7 +91,7 @@ def test_speech_is_taken_once_and_not_before_its_moment(track: AudioTrack, paced
     assert not track.in_speech
 
 
-def test_nobody_speaks_twice_at_a_time(track: AudioTrack) -> None:
+def test_second_utterance_at_a_time_is_refused(track: AudioTrack) -> None:
     track.say(clip(), 0)
     with pytest.raises(RuntimeError):
         track.say(clip(), 0)
@@ -100,9 +100,7 @@ def test_nobody_speaks_twice_at_a_time(track: AudioTrack) -> None:
     track.say(clip(), 0)
 
 
-def test_a_turn_gets_the_lateness_of_the_frames_that_count_for_it_each_once(
-    track: AudioTrack, paced: FakeStream
-) -> None:
+def test_turn_gets_lateness_of_each_of_its_frames_once(track: AudioTrack, paced: FakeStream) -> None:
     first, second = Evidence(), Evidence()
     paced.offer(11)
     track.count(first, 5)
@@ -126,9 +124,7 @@ def test_a_turn_gets_the_lateness_of_the_frames_that_count_for_it_each_once(
     assert second.pacing.lateness_ns == [13_000]
 
 
-def test_a_turn_is_as_late_as_the_worst_of_those_that_are_known_where_some_are_not(
-    track: AudioTrack, paced: FakeStream
-) -> None:
+def test_turn_with_unknown_frames_is_as_late_as_worst_known(track: AudioTrack, paced: FakeStream) -> None:
     evidence = Evidence()
     track.count(evidence, 0)
     paced.offer(2999)

@@ -139,7 +139,7 @@ def test_the_conversation_is_called_at_its_deadline() -> None:
     assert caller.call.conversation.state is State.SPEAKING, "after 500 ms of thinking the caller speaks"
 
 
-def test_speech_that_begins_after_a_pause_is_not_hurried_into_frames_that_were_due_before() -> None:
+def test_speech_after_pause_is_not_put_into_overdue_frames() -> None:
     caller = Caller()
     call, clip = caller.call, caller.call.plan.turns[0].clip
     while caller.due_perf_ns < call.conversation.deadline_perf_ns:
@@ -185,7 +185,7 @@ def test_an_earlier_deadline_is_met() -> None:
     assert caller.call.ended
 
 
-def test_a_frame_that_the_socket_does_not_accept_waits_and_is_noted() -> None:
+def test_frame_that_socket_does_not_accept_waits_and_is_counted() -> None:
     caller = Caller(think_ms=10_000)
     caller.rows(2)
     caller.wire.takes = False
@@ -211,14 +211,14 @@ def _stalled(**plan: Any) -> tuple[Caller, Caller]:
     return callers
 
 
-def test_a_turn_whose_endpoint_does_not_read_is_timed_from_when_its_speech_was_due() -> None:
+def test_turn_not_read_by_endpoint_is_timed_from_due_speech() -> None:
     read, stalled = (caller.call.conversation.exchange for caller in _stalled())
     assert stalled.timeline.speech_end_perf_ns == read.timeline.speech_end_perf_ns
     assert stalled.timeline.speech_start_perf_ns == read.timeline.speech_start_perf_ns
     assert stalled.evidence.end_later_ns == 0
 
 
-def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read() -> None:
+def test_own_lateness_shifts_timestamps_even_without_reading() -> None:
     caller, stalled = Caller(), Caller()
     stalled.wire.takes = False
     for each, late_ns in ((caller, 0), (stalled, 7 * MS)):
@@ -229,7 +229,7 @@ def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read()
     assert (unread.evidence.pacing.worst_ns, unread.evidence.pacing.drift_ns) == (7 * MS, 0)
 
 
-def test_a_frame_that_leaves_this_machine_late_is_our_own_lateness_where_it_can_move_a_figure() -> None:
+def test_frame_sent_late_is_own_lateness_if_it_can_move_figure() -> None:
     caller = Caller()
     caller.call.sent_late(30 * MS)  # the background before the caller speaks
     while caller.call.conversation.state is not State.WAITING:
@@ -242,7 +242,7 @@ def test_a_frame_that_leaves_this_machine_late_is_our_own_lateness_where_it_can_
     assert caller.call.engine.health.take_lateness_worst_ns() == 61 * MS
 
 
-def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> None:
+def test_frames_accepted_late_count_as_held_up_not_as_late() -> None:
     _, stalled = _stalled()
     stalled.rows(300)
     evidence = stalled.call.conversation.exchange.evidence
@@ -261,7 +261,7 @@ def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> No
     assert evidence.endpoint_did_not_read(ValidityLimits())
 
 
-def test_a_turn_that_ends_while_its_frames_wait_records_how_long_they_waited() -> None:
+def test_turn_that_ends_with_waiting_frames_records_their_wait() -> None:
     _, stalled = _stalled(reply_ms=10_000)
     oldest = stalled.call.waiting_since_perf_ns
     stalled.rows(600)
@@ -272,7 +272,7 @@ def test_a_turn_that_ends_while_its_frames_wait_records_how_long_they_waited() -
     assert exchange.evidence.blocked_worst_ns == exchange.ended_perf_ns - oldest
 
 
-def test_an_endpoint_that_never_reads_ends_the_call_after_a_bounded_time() -> None:
+def test_endpoint_that_never_reads_ends_call_after_bounded_time() -> None:
     caller = Caller(think_ms=10_000_000)
     caller.rows(2)
     caller.wire.takes = False
@@ -294,7 +294,7 @@ def test_answers_that_an_endpoint_does_not_read_are_bounded() -> None:
     assert caller.call.ended
 
 
-def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -> None:
+def test_loop_lateness_bounds_receive_lag_without_kernel_stamps() -> None:
     caller = Caller()
     caller.speak()
     call, evidence = caller.call, caller.call.conversation.exchange.evidence
@@ -317,7 +317,7 @@ def test_without_kernel_timestamps_the_loops_lateness_bounds_the_receive_lag() -
         (b"", "the connection is gone"),
     ],
 )
-def test_the_end_of_the_connection_completes_a_refusal_without_a_stated_length(received: bytes, reason: str) -> None:
+def test_end_of_connection_completes_refusal_without_length(received: bytes, reason: str) -> None:
     caller = Caller()
     caller.transport.secured()
     caller.transport.receive(0, 0, received)
@@ -327,7 +327,7 @@ def test_the_end_of_the_connection_completes_a_refusal_without_a_stated_length(r
 
 
 @pytest.mark.parametrize("ready_when_open", [True, False])
-def test_a_session_without_a_message_that_says_so_is_ready_when_the_connection_is_open(ready_when_open: bool) -> None:
+def test_session_without_ready_message_is_ready_when_open(ready_when_open: bool) -> None:
     protocol = registry.make_caller("openai-realtime", CallerOptions())
     protocol.capabilities = replace(protocol.capabilities, ready_when_open=ready_when_open)
     engine, wire = FakeEngine(), Wire()
@@ -358,9 +358,7 @@ def test_a_session_without_a_message_that_says_so_is_ready_when_the_connection_i
         (Closed(1006, "full", clean=False), Failure("tcp", "EOF"), None),
     ],
 )
-def test_a_close_frame_of_the_endpoint_may_name_the_cause_in_its_reason(
-    closed: Closed, failure: Failure, reason: str | None
-) -> None:
+def test_close_frame_reason_may_name_the_cause(closed: Closed, failure: Failure, reason: str | None) -> None:
     caller = Caller()
     caller.call.protocol.close_cause = lambda code, reason: (
         Failure("endpoint_error", reason) if (code, reason) in ((1011, "full"), (1006, "full")) else None

@@ -27,7 +27,7 @@ class FakeClocks:
 
 
 @pytest.mark.parametrize("step_ns", [-80 * MS, -2 * MS, 2 * MS, 80 * MS])
-def test_a_step_of_the_wall_clock_is_detected_in_either_direction(step_ns: int) -> None:
+def test_step_of_wall_clock_is_detected_in_either_direction(step_ns: int) -> None:
     fake = FakeClocks()
     clocks = Clocks(fake.perf_ns, fake.unix_ns)
     clocks.measure()
@@ -71,7 +71,7 @@ def test_a_timestamp_converts_there_and_back() -> None:
 
 
 @pytest.mark.parametrize(("early_ns", "steps"), [(0, 0), (STEP_NS, 0), (STEP_NS + 1, 1)])
-def test_a_stamp_of_what_had_been_seen_before_shows_that_the_wall_clock_was_set(early_ns: int, steps: int) -> None:
+def test_stamp_from_future_shows_that_wall_clock_was_set(early_ns: int, steps: int) -> None:
     fake = FakeClocks()
     clocks = Clocks(fake.perf_ns, fake.unix_ns)
     seen = 5_000_000_000

@@ -83,7 +83,7 @@ def test_a_call_that_this_machine_prevents_is_one_invalid_turn(
 
 @pytest.mark.parametrize("protocol", URLS)
 @pytest.mark.parametrize("code", [errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT])
-def test_a_call_that_the_endpoint_or_the_network_prevents_is_theirs(
+def test_call_prevented_by_endpoint_or_network_is_their_error(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, protocol: str, code: int
 ) -> None:
     monkeypatch.setattr(dialing, "_connect", failing(OSError(code, os.strerror(code))))
@@ -103,7 +103,7 @@ REFUSED, NO_PORT = ConnectionRefusedError(errno.ECONNREFUSED, "refused"), OSErro
         ((REFUSED, REFUSED), EndpointUnreachable),
     ],
 )
-def test_of_several_addresses_one_that_this_machine_prevents_decides(
+def test_address_prevented_by_this_machine_decides_among_several(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, errors: tuple[OSError, ...], expected: type[Exception]
 ) -> None:
     monkeypatch.setattr(dialing.gevent.socket, "getaddrinfo", lambda *_: [V6, V4])
@@ -114,9 +114,7 @@ def test_of_several_addresses_one_that_this_machine_prevents_decides(
         engine.probe(caller, caller.upgrade("ws://localhost:9/", None), make_plan().limits)
 
 
-def test_a_host_name_that_could_not_be_looked_up_for_lack_of_files_is_no_unknown_host(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine
-) -> None:
+def test_lookup_without_open_files_is_no_unknown_host(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -151,7 +149,7 @@ def test_an_endpoint_that_cannot_be_waited_for_is_not_blamed(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("code", [errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES])
-def test_an_address_that_cannot_be_listened_on_is_no_fault_of_the_endpoint(
+def test_address_that_cannot_be_listened_on_is_no_endpoint_fault(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, code: int
 ) -> None:
     def fail(address: object) -> None:
@@ -164,7 +162,7 @@ def test_an_address_that_cannot_be_listened_on_is_no_fault_of_the_endpoint(
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
-def test_a_process_for_media_that_cannot_be_started_prevents_the_call(
+def test_media_process_that_cannot_start_prevents_call(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, code: int
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -177,9 +175,7 @@ def test_a_process_for_media_that_cannot_be_started_prevents_the_call(
     assert open_files() == files
 
 
-def test_a_connection_that_cannot_be_set_up_gives_its_descriptor_back(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine
-) -> None:
+def test_failed_connection_setup_closes_its_descriptor(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     def fail(*_: object) -> Any:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
@@ -216,9 +212,7 @@ def test_buffers_that_run_out_during_a_call_are_this_machines(engine: Engine) ->
     assert "no buffers left for sockets" in reason
 
 
-def test_a_probe_that_this_machine_prevents_does_not_say_that_the_target_is_unreachable(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine
-) -> None:
+def test_probe_prevented_by_this_machine_blames_no_target(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     monkeypatch.setattr(dialing, "_connect", failing(OSError(errno.EMFILE, "Too many open files")))
     caller = make_caller("openai-realtime", CallerOptions())
     with pytest.raises(InstrumentError, match="raise the limit"):

@@ -56,14 +56,16 @@ def probed(engine: Engine, address: Address, **limits: int) -> str:
     return str(failed.value)
 
 
-def test_nobody_connects(engine: Engine, address: Address) -> None:
+def test_no_connection_within_wait_is_unreachable(engine: Engine, address: Address) -> None:
     caller = make_caller("livekit-console", CallerOptions(settings={"wait_s": 0.01}))
     with pytest.raises(EndpointUnreachable, match=r"^nothing connected to 127\.0\.0\.1:\d+ within 0\.01 s: start"):
         engine.probe(caller, caller.upgrade(url(address), None), Limits())
 
 
 @pytest.mark.parametrize(("served_before", "outcome"), [(0, "error"), (1, "cut")])
-def test_nobody_connects_for_a_further_call(engine: Engine, address: Address, served_before: int, outcome: str) -> None:
+def test_no_connection_for_further_call_cuts_it(
+    engine: Engine, address: Address, served_before: int, outcome: str
+) -> None:
     """An endpoint that connects to its caller takes one call. When that is over, no other one was promised."""
     engine.health.calls_connected = served_before
     caller = make_caller("livekit-console", CallerOptions(settings={"wait_s": 0.01}))
@@ -128,7 +130,7 @@ def test_one_that_speaks_something_else(engine: Engine, address: Address) -> Non
     speaking.get(timeout=120.0).close()
 
 
-def test_a_caller_who_is_ended_while_it_waits_leaves_the_address(engine: Engine, address: Address) -> None:
+def test_caller_stopped_while_waiting_releases_address(engine: Engine, address: Address) -> None:
     caller = make_caller("livekit-console", CallerOptions())
 
     def call() -> None:

@@ -44,7 +44,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         (errno.EAGAIN, "widen net.ipv4.ip_local_port_range"),
     ],
 )
-def test_what_this_machine_lacks_says_what_to_do(code: int, words: str) -> None:
+def test_shortage_on_this_machine_gives_remedy(code: int, words: str) -> None:
     limits = LocalLimits()
     limits.files = 1024
     exhausted = limits.exhausted(OSError(code, "as the system says it"))
@@ -66,7 +66,7 @@ def test_what_this_machine_lacks_says_what_to_do(code: int, words: str) -> None:
     ],
     ids=repr,
 )
-def test_what_the_endpoint_or_the_network_did_is_theirs(error: OSError) -> None:
+def test_endpoint_and_network_errors_are_no_local_shortage(error: OSError) -> None:
     assert LocalLimits().exhausted(error) is None
     assert LocalLimits().connect_exhausted(error, socket.AF_INET, ("127.0.0.1", 1), "h:1") is None
     assert buffers_exhausted(error) is None
@@ -85,7 +85,7 @@ def no_address(host: str = "127.0.0.1") -> Any:
     return LocalLimits().connect_exhausted(error, family, (host, 9), f"{host}:9")
 
 
-def test_no_local_port_is_left_where_this_machine_has_an_address_to_connect_from() -> None:
+def test_no_local_port_is_left_if_machine_has_source_address() -> None:
     found = no_address()
     assert found.failure == Failure("generator", "EADDRNOTAVAIL")
     assert "no local port left" in str(found)
@@ -118,7 +118,7 @@ def datagrams_fail(monkeypatch: pytest.MonkeyPatch, code: int) -> Iterator[None]
 
 
 @pytest.mark.parametrize("code", [errno.EADDRNOTAVAIL, errno.ENETUNREACH])
-def test_a_machine_without_an_address_of_the_family_lacks_no_port(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_machine_without_address_of_family_lacks_no_port(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Connecting to ::1 with IPv6 switched off is such a case."""
     with datagrams_fail(monkeypatch, code):
         assert no_address("::1") is None
@@ -130,7 +130,7 @@ def test_a_machine_without_an_address_of_the_family_lacks_no_port(monkeypatch: p
     ("code", "cause"),
     [(errno.EMFILE, "EMFILE"), (errno.EADDRINUSE, "EADDRNOTAVAIL"), (errno.ENOBUFS, "ENOBUFS"), (errno.EACCES, None)],
 )
-def test_a_look_up_that_could_open_no_socket_is_no_answer_of_the_name_server(
+def test_lookup_without_socket_is_no_answer_of_name_server(
     monkeypatch: pytest.MonkeyPatch, code: int, cause: str | None
 ) -> None:
     unknown = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
@@ -167,7 +167,7 @@ def test_files_are_counted_before_the_first_call(calls: int, processes: int, lim
     assert (shortage_of_files(calls, processes, limit) is not None) is is_short
 
 
-def test_a_shortage_of_files_says_how_many_are_needed_and_how_many_there_are() -> None:
+def test_shortage_of_files_gives_needed_and_available_number() -> None:
     assert shortage_of_files(90, 1, 100) == (
         "90 calls at the same time need about 126 open files, and a process may open 100 here (ulimit -n); raise the"
         " limit (ulimit -n 1024, as root or in limits.conf), or use fewer callers, --processes 2 or more machines"

@@ -71,7 +71,7 @@ def rest_of(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.slow
-def test_an_utterance_comes_whole_between_frames_of_the_background_and_its_speech_is_stamped(pacer: Pacer) -> None:
+def test_utterance_is_whole_between_background_and_stamped(pacer: Pacer) -> None:
     ours, theirs = pair()
     paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
     assert paced is not None
@@ -99,7 +99,7 @@ def test_an_utterance_comes_whole_between_frames_of_the_background_and_its_speec
         each.close()
 
 
-def test_calls_that_begin_with_different_frames_of_one_background_share_a_copy(pacer: Pacer) -> None:
+def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
     tables = set()
     for first in (0, 7, 49):
         ours, theirs = pair()
@@ -123,7 +123,7 @@ def test_calls_that_begin_with_different_frames_of_one_background_share_a_copy(p
         each.close()
 
 
-def test_a_mute_ends_an_utterance_and_a_stop_everything_but_what_python_sends(pacer: Pacer) -> None:
+def test_mute_ends_utterance_and_stop_ends_all_but_python_sends(pacer: Pacer) -> None:
     ours, theirs = pair()
     paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
     assert paced is not None
@@ -144,7 +144,7 @@ def test_a_mute_ends_an_utterance_and_a_stop_everything_but_what_python_sends(pa
         each.close()
 
 
-def test_what_a_full_socket_does_not_accept_goes_first_and_whole_messages_wait_behind_it(pacer: Pacer) -> None:
+def test_full_socket_sends_rest_first_and_messages_wait_behind(pacer: Pacer) -> None:
     ours, theirs = pair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     paced = pacer.add(ours.fileno(), 2_000_000, ignore)
@@ -233,7 +233,7 @@ class Owner:
         """Do nothing about a broken connection."""
 
 
-def test_the_owner_of_a_closed_socket_is_free_without_the_collector(pacer: Pacer) -> None:
+def test_owner_of_closed_socket_is_freed_without_gc(pacer: Pacer) -> None:
     ours, theirs = pair()
     with ours, theirs:
         owner = Owner(pacer, ours)
@@ -244,7 +244,7 @@ def test_the_owner_of_a_closed_socket_is_free_without_the_collector(pacer: Pacer
         assert is_alive() is None
 
 
-def test_a_deadline_is_reported_when_it_has_come_and_every_frame_once(pacer: Pacer) -> None:
+def test_deadline_is_reported_when_due_and_every_frame_once(pacer: Pacer) -> None:
     ours, theirs = pair()
     paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
     assert paced is not None
@@ -265,7 +265,7 @@ def test_a_deadline_is_reported_when_it_has_come_and_every_frame_once(pacer: Pac
 
 
 @pytest.mark.slow
-def test_ten_thousand_calls_under_load_never_write_to_another_ones_connection(pacer: Pacer) -> None:
+def test_ten_thousand_calls_never_write_to_other_connections(pacer: Pacer) -> None:
     """Descriptors are reused at once; each connection may only see the bytes of its own call."""
     crowd = []
     for _ in range(100):
@@ -345,7 +345,7 @@ def test_four_processes_that_start_together_share_one_cache(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_what_is_damaged_in_the_cache_is_not_used(tmp_path: Path) -> None:
+def test_damaged_cache_file_is_not_used(tmp_path: Path) -> None:
     environment: dict[str, str | None] = {"VOICEPROBE_CACHE": str(tmp_path), "NUMBA_CACHE_DIR": None}
     assert answer(opened(environment)) == "True"
     for kept in [*tmp_path.rglob("*.nbi"), *tmp_path.rglob("*.nbc")]:
@@ -362,7 +362,7 @@ def test_what_is_damaged_in_the_cache_is_not_used(tmp_path: Path) -> None:
     ],
     ids=["read-only", "no home"],
 )
-def test_without_a_folder_to_write_to_each_process_compiles_its_own(environment: dict[str, str | None]) -> None:
+def test_each_process_compiles_its_own_without_cache_folder(environment: dict[str, str | None]) -> None:
     assert answer(opened(environment)) == "True"
 
 

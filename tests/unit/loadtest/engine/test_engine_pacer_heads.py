@@ -54,7 +54,7 @@ def finish(paced: PacedSocket, ours: socket.socket, theirs: socket.socket) -> by
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("variant", ["twilio", "telnyx", "plivo", "exotel"])
-def test_frames_of_a_telephone_call_are_those_that_its_protocol_makes(pacer: Pacer, variant: str, mask: str) -> None:
+def test_telephone_frames_equal_those_of_their_protocol(pacer: Pacer, variant: str, mask: str) -> None:
     caller, twin = make(variant), make(variant)
     head = twin.counted_head()
     assert head is not None
@@ -89,7 +89,7 @@ def test_headers_of_every_length_and_numbers_of_any_size(pacer: Pacer, size: int
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_messages_and_frames_are_numbered_together_in_the_order_in_which_they_go(pacer: Pacer, mask: str) -> None:
+def test_messages_and_frames_are_numbered_in_order_of_sending(pacer: Pacer, mask: str) -> None:
     ours, theirs = pair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # most frames have to wait, many for their second half
     head = CountedHead(b'{"n":%d,"at":%d,"audio":"', (1, 0), (1, 20))
@@ -115,7 +115,7 @@ def test_messages_and_frames_are_numbered_together_in_the_order_in_which_they_go
     assert len(audio) > 30
 
 
-def test_a_call_may_end_while_it_numbers_a_message_that_finds_the_connection_broken(pacer: Pacer) -> None:
+def test_call_may_end_while_numbered_message_breaks_connection(pacer: Pacer) -> None:
     ours, theirs = pair()
     paced = begin(pacer, ours, FrameHead(CountedHead(b"%d", (1,), (1,)), "fixed", is_text=True), (b"x" * 30,))
     theirs.close()
@@ -132,7 +132,7 @@ def test_a_call_may_end_while_it_numbers_a_message_that_finds_the_connection_bro
     ours.close()
 
 
-def test_what_waits_beyond_its_bound_ends_the_connection(pacer: Pacer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_bytes_above_bound_end_the_connection(pacer: Pacer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadtest.engine.pacer._WAITING_BYTES", 20_000)
     errors: list[OSError] = []
     ours, theirs = pair()

@@ -43,6 +43,6 @@ def flooded() -> Iterator[Flooded]:
     made.close()
 
 
-def test_a_connection_is_read_several_times_and_then_others_have_their_turn(flooded: Flooded) -> None:
+def test_connection_is_read_several_times_before_others(flooded: Flooded) -> None:
     flooded.connection.readable()
     assert flooded.reads == 4

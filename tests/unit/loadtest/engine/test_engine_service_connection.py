@@ -100,7 +100,7 @@ def test_a_connection_that_was_used_is_opened_again_at_once(world: World) -> Non
     assert world.lost_for == ["the endpoint closed the connection"], "the protocol knows whether something was due"
 
 
-def test_a_connection_that_nobody_used_is_opened_again_when_there_is_something_to_say(world: World) -> None:
+def test_unused_closed_connection_is_reopened_for_next_message(world: World) -> None:
     world.close()
     assert len(world.wires) == 1, "an endpoint that closes at once is not dialed again and again"
     world.service.send(b"ask")
@@ -108,7 +108,7 @@ def test_a_connection_that_nobody_used_is_opened_again_when_there_is_something_t
     assert world.wires[1].sent == [b"ask"]
 
 
-def test_a_peer_that_closes_again_and_again_is_not_dialed_again_and_again(world: World) -> None:
+def test_peer_that_closes_repeatedly_is_not_redialed_each_time(world: World) -> None:
     for _ in range(20):
         if world.service.is_open:
             ask(world)
@@ -119,7 +119,7 @@ def test_a_peer_that_closes_again_and_again_is_not_dialed_again_and_again(world:
     assert world.wires[-1].sent == [b"ask"]
 
 
-def test_what_crossed_the_end_of_the_connection_is_sent_again(world: World) -> None:
+def test_message_in_flight_at_close_is_sent_again(world: World) -> None:
     ask(world)
     world.service.send(b"next")
     world.service.send_frame(b"frame")
@@ -129,7 +129,7 @@ def test_what_crossed_the_end_of_the_connection_is_sent_again(world: World) -> N
     assert world.lost_for == []
 
 
-def test_what_the_peer_took_and_did_not_answer_is_lost(world: World) -> None:
+def test_message_taken_without_answer_is_lost(world: World) -> None:
     ask(world)
     world.service.send(b"next")
     world.now += 300 * MS
@@ -138,14 +138,14 @@ def test_what_the_peer_took_and_did_not_answer_is_lost(world: World) -> None:
     assert world.lost_for == ["the endpoint closed the connection"]
 
 
-def test_what_is_asked_first_is_not_sent_again(world: World) -> None:
+def test_first_request_is_not_sent_again(world: World) -> None:
     ask(world, answered=False)
     world.close()
     assert world.lost_for == ["the endpoint closed the connection"]
     assert world.wires[1].sent == []
 
 
-def test_frames_wait_behind_a_message_and_are_dropped_without_one(world: World) -> None:
+def test_frames_wait_behind_message_and_are_dropped_without_one(world: World) -> None:
     world.close()
     assert world.service.send_frame(b"silence")
     assert not world.service.send(b"ask")
@@ -156,7 +156,7 @@ def test_frames_wait_behind_a_message_and_are_dropped_without_one(world: World) 
     assert world.service.backlog.waiting_bytes == 0
 
 
-def test_a_service_that_cannot_be_reached_is_lost_once_for_what_was_asked(world: World) -> None:
+def test_unreachable_service_is_lost_once_per_request(world: World) -> None:
     ask(world)
     world.is_down = True
     world.close()

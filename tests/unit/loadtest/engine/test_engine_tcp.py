@@ -50,7 +50,7 @@ def test_the_call_is_open_with_the_connection() -> None:
     assert protocol.heard == [b'{"type":"info","payload_length":3}\nabc']
 
 
-def test_what_the_framing_cannot_read_ends_the_call() -> None:
+def test_unreadable_framing_ends_the_call() -> None:
     _, call, transport, _ = connected("length_prefixed")
     transport.receive(MS, MS, (1001).to_bytes(4, "big"))
     assert call.ended

@@ -60,7 +60,7 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize(("callers", "ticks"), [(0, 500), (1, 1000), (45, 1000)])
-def test_every_caller_gets_its_frames_by_as_few_ticks_as_are_needed(worker: Worker, callers: int, ticks: int) -> None:
+def test_every_caller_gets_its_frames_by_fewest_ticks(worker: Worker, callers: int, ticks: int) -> None:
     for _ in range(callers):
         worker.add()
     worker.tick()  # from here on, as often as these callers are due
@@ -86,7 +86,7 @@ def test_a_late_tick_is_a_lag_by_the_schedule_of_the_ticks(worker: Worker) -> No
     assert worker.engine.health.take_lag_worst_ns() == 0, "the schedule is kept"
 
 
-def test_a_caller_who_comes_or_goes_hides_no_lag(worker: Worker) -> None:
+def test_joining_or_leaving_caller_hides_no_lag(worker: Worker) -> None:
     calls = [worker.add() for _ in range(30)]
     worker.tick()
     due = worker.engine._tick_due_perf_ns
@@ -101,7 +101,7 @@ def test_a_caller_who_comes_or_goes_hides_no_lag(worker: Worker) -> None:
     assert len(calls) == worker.engine._hub.streams
 
 
-def test_an_internal_error_while_sending_a_frame_ends_only_its_call(worker: Worker) -> None:
+def test_internal_error_while_sending_ends_only_its_call(worker: Worker) -> None:
     calls = [worker.add() for _ in range(3 * 10)]
     worker.run(100 * MS)
     broken, sound = calls[10], [call for call in calls if call is not calls[10]]

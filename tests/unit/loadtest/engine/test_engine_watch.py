@@ -128,7 +128,7 @@ def test_many_arrivals_make_the_watch_busy(bench: Bench) -> None:
 
 
 @needs_epoll
-def test_reading_ends_when_the_next_tick_is_due_and_goes_on_with_the_others(bench: Bench) -> None:
+def test_reading_ends_at_next_tick_and_continues_with_others(bench: Bench) -> None:
     bench.make_busy()
     pipes = [bench.add().fill() for _ in range(3 * watch.AT_ONCE)]
     bench.reading_ns = MS // 10
@@ -165,7 +165,7 @@ def test_nothing_is_unread_that_came_before_the_last_look(bench: Bench) -> None:
 
 
 @needs_epoll
-def test_what_came_in_a_pause_is_read_by_the_tick_after_it_before_it_has_looked(bench: Bench) -> None:
+def test_data_of_pause_is_read_by_next_tick_before_deadlines(bench: Bench) -> None:
     pipe = bench.add()
     bench.tick()
     bench.now, bench.reading_ns = 120 * MS, MS // 10  # after a pause, in which the data came

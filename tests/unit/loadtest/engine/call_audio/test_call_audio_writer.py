@@ -181,7 +181,7 @@ writer.take(KeeperMessage(K.CLOSE, 1, at=60 * SECOND))
 
 
 @pytest.mark.slow
-def test_a_disk_that_refuses_loses_the_audio_and_never_the_process(tmp_path: Path) -> None:
+def test_full_disk_loses_audio_but_not_the_process(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[5])
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path), root], capture_output=True, text=True, check=False, cwd=root
@@ -195,7 +195,7 @@ def test_a_disk_that_refuses_loses_the_audio_and_never_the_process(tmp_path: Pat
     assert [each.asked for each in found.call.turns] == ["hello"]
 
 
-def test_a_worker_that_is_killed_leaves_what_was_heard_until_then(tmp_path: Path) -> None:
+def test_killed_worker_leaves_audio_played_so_far(tmp_path: Path) -> None:
     """A real process behind a real socket, whose worker is killed outright."""
     program = """
 import os, signal, sys

@@ -36,7 +36,7 @@ class Room:
         return [msgspec.json.decode(data, type=Lost) for kind, data in self.reported if kind is LinkKind.LOST]
 
 
-def test_a_server_that_refuses_the_connection_fails_the_call_once() -> None:
+def test_server_that_refuses_connection_fails_call_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{free.getsockname()[1]}"  # nothing listens
@@ -54,7 +54,7 @@ def test_a_server_that_refuses_the_connection_fails_the_call_once() -> None:
     assert [kind for kind, _ in room.reported] == [LinkKind.LOST, LinkKind.CLOSED]
 
 
-def test_the_microphone_takes_frames_without_waiting_for_its_queue_to_drain() -> None:
+def test_microphone_takes_frames_without_waiting_for_its_queue() -> None:
     """The SDK's real audio source plays them out in real time: it never holds more than its queue."""
 
     async def run() -> tuple[float, int]:
@@ -121,7 +121,7 @@ class Reader:
             yield chunk
 
 
-def test_transcripts_of_the_callers_speech_count_and_those_of_the_agents_do_not() -> None:
+def test_transcripts_of_caller_count_and_those_of_agent_do_not() -> None:
     room = Room()
     call: Any = room.call
     call._room = SimpleNamespace(local_participant=SimpleNamespace(identity="caller-1"))
@@ -182,6 +182,6 @@ def test_the_cause_in_a_sentence_of_the_sdk(sentence: str, failure: Failure) -> 
         ("engine: connection error: wait_pc_connection timed out", None),
     ],
 )
-def test_what_this_machine_lacks_is_no_failure_of_the_server(sentence: str, code: str | None) -> None:
+def test_shortage_on_this_machine_is_no_server_failure(sentence: str, code: str | None) -> None:
     found = exhaustion_in(sentence)
     assert (None if found is None else found.failure) == (None if code is None else Failure("generator", code))

@@ -39,7 +39,7 @@ def decoded(token: str) -> dict[str, Any]:
     return json.loads(part(body))
 
 
-def test_who_joins_which_room_with_which_trace_and_which_agent_comes() -> None:
+def test_room_token_names_caller_room_trace_and_agent() -> None:
     claims = decoded(token_of(join()))
     assert (claims["iss"], claims["sub"]) == ("key", "caller-1")
     assert (claims["video"]["roomJoin"], claims["video"]["room"]) == (True, "room-1")

@@ -104,7 +104,7 @@ def test_without_aiortc_the_sentence_says_what_to_install(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_offers_are_made_by_one_process_which_ends_with_the_engine(media: MediaProcess) -> None:
+def test_offers_come_from_one_process_that_ends_with_engine(media: MediaProcess) -> None:
     media.start()
     first = media.pid
     assert first is not None
@@ -134,7 +134,7 @@ def test_offers_are_made_by_one_process_which_ends_with_the_engine(media: MediaP
 
 
 @pytest.mark.slow
-def test_it_has_the_real_time_priority_of_its_engine(media: MediaProcess) -> None:
+def test_media_process_has_real_time_priority_of_engine(media: MediaProcess) -> None:
     before, param = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -150,7 +150,7 @@ def test_it_has_the_real_time_priority_of_its_engine(media: MediaProcess) -> Non
 
 
 @pytest.mark.slow
-def test_a_process_that_is_gone_breaks_its_calls_and_the_next_call_has_another(media: MediaProcess) -> None:
+def test_killed_media_process_breaks_its_calls_and_is_replaced(media: MediaProcess) -> None:
     media.start()
     first = media.pid
     assert first is not None
@@ -164,7 +164,7 @@ def test_a_process_that_is_gone_breaks_its_calls_and_the_next_call_has_another(m
 
 
 @pytest.mark.slow
-def test_what_a_stopped_process_does_not_read_waits_and_is_read_later(media: MediaProcess) -> None:
+def test_messages_to_stopped_process_wait_and_are_read_later(media: MediaProcess) -> None:
     media.start()
     assert media.pid is not None
     process = psutil.Process(media.pid)
@@ -196,7 +196,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_it_ends_when_its_engine_is_killed() -> None:
+def test_media_process_ends_when_engine_is_killed() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -29,7 +29,7 @@ def test_a_click_comes_out_by_the_look_ahead_later() -> None:
     assert best == pytest.approx(LOOK_AHEAD_SAMPLES, abs=24)
 
 
-def test_what_is_not_opus_has_no_samples() -> None:
+def test_invalid_opus_packet_has_no_samples() -> None:
     decoder = OpusDecoder()
     assert decoder.decode(b"\xff\xff\xff") == b""
     (packet,) = OpusEncoder().encode(bytes(2 * FRAME))

@@ -16,7 +16,7 @@ MS = 1_000_000
 FRAME = bytes(1920)
 
 
-def test_a_frame_that_was_sent_long_after_it_was_handed_over_is_reported() -> None:
+def test_frame_sent_long_after_handover_is_reported() -> None:
     late: list[int] = []
 
     async def run() -> None:
@@ -55,7 +55,7 @@ def test_messages_of_the_data_channel_are_passed_on() -> None:
     assert reported("x" * MAX_MESSAGE_BYTES) == [(LinkKind.TEXT, b"x" * MAX_MESSAGE_BYTES)] * 2
 
 
-def test_a_message_that_is_too_long_ends_its_call_once_and_no_other() -> None:
+def test_too_long_message_ends_its_call_once() -> None:
     ((kind, data),) = reported("x" * (MAX_MESSAGE_BYTES + 1))
     assert kind is LinkKind.LOST
     lost = msgspec.json.decode(data, type=Lost)
@@ -64,7 +64,7 @@ def test_a_message_that_is_too_long_ends_its_call_once_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("is_exhausted", [True, False])
-def test_an_offer_without_a_candidate_is_not_made_where_this_machine_has_no_socket_for_one(
+def test_offer_without_candidate_fails_if_machine_has_no_socket(
     monkeypatch: pytest.MonkeyPatch, is_exhausted: bool
 ) -> None:
     """aiortc leaves out the candidates for which it could open no socket."""
