@@ -46,14 +46,14 @@ def test_everything_that_callers_did_is_reported() -> None:
     }
 
 
-def test_an_intent_that_nobody_reports_is_not_reported_and_no_stop_is_not_zero() -> None:
+def test_unreported_intent_and_missing_stop_are_not_zero() -> None:
     plain = summary(behavior=Behavior(barge_ins=1, intents_expected=4))
     output = dict(behavior_rows(plain))
     assert output["intent"] == "not reported by the endpoint"
     assert output["barge-in"] == "1 interruption, 0 % answered after it, no stop was measured"
 
 
-def test_callers_who_only_asked_and_waited_have_no_rows() -> None:
+def test_callers_without_special_behavior_have_no_rows() -> None:
     assert behavior_rows(summary(turns=TurnCounts(10, 10, 0, {"ok": 10}))) == []
 
 

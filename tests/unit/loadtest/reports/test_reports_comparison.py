@@ -38,7 +38,7 @@ def test_people_read_a_difference_below_0_with_a_minus_sign(faster: RunCompariso
         assert not _HYPHEN_BEFORE_NUMBER.search(text)
 
 
-def test_a_sentence_in_the_picture_of_a_difference_has_the_same_sign(faster: RunComparison) -> None:
+def test_sentences_in_difference_picture_use_the_same_sign(faster: RunComparison) -> None:
     labels = re.findall(r'aria-label="([^"]*)"|<title>([^<]*)</title>', comparison_html([faster]))
     spoken = " ".join(part for found in labels for part in found)
     assert re.search(rf"{MINUS}3\d\d ms", spoken)
@@ -65,7 +65,7 @@ def test_programs_read_what_a_mark_rests_on(faster: RunComparison) -> None:
     assert figures["errors"]["p_value"] == 1
 
 
-def test_people_read_that_marks_are_corrected_and_that_the_margins_figure_is_judged_alone(
+def test_comparison_explains_correction_and_figure_of_margin(
     faster: RunComparison,
 ) -> None:
     page = html.unescape(comparison_html([faster]))
@@ -85,7 +85,7 @@ def unbounded() -> RunComparison:
     return compare_runs(base, slow, RegressionMargin(), ())
 
 
-def test_a_difference_without_an_upper_bound_is_put_in_words_and_is_no_number(unbounded: RunComparison) -> None:
+def test_unbounded_difference_is_words_and_never_a_number(unbounded: RunComparison) -> None:
     text = json.dumps(comparison_object([unbounded]), allow_nan=False)
     (p95,) = (each for each in json.loads(text)["comparisons"][0]["figures"] if each["name"] == "voice_to_voice_p95")
     assert (p95["upper"], p95["unbounded"]) == (None, "above")

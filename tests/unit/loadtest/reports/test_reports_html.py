@@ -121,7 +121,7 @@ def words(report: RunReport) -> str:
     return re.sub(r"\s+", " ", " ".join(read(report).words))
 
 
-def test_the_verdict_comes_first_and_then_objectives_pictures_turns_and_evidence() -> None:
+def test_verdict_comes_before_objectives_pictures_and_evidence() -> None:
     text = words(made(good=100))
     parts = ("Missed", "missed", "Objectives", "Voice to voice over time", "Stages against their budget")
     places = [text.index(part) for part in (*parts, "Distribution", "The slowest turns", "How well this was measured")]
@@ -135,7 +135,7 @@ def test_the_verdict_comes_first_and_then_objectives_pictures_turns_and_evidence
     [made(), made(good=1), made(summary=material.empty_summary(), pictures=RunPictures())],
     ids=["met", "missed", "nothing"],
 )
-def test_it_loads_nothing_has_no_script_and_says_so_to_the_browser(report: RunReport) -> None:
+def test_report_loads_nothing_and_has_no_script_by_its_policy(report: RunReport) -> None:
     reading = read(report)
     assert not {tag for tag, _ in reading.elements} & {"script", "img", "link", "iframe", "object", "a", "image", "use"}
     for _, attributes in reading.elements:
@@ -155,7 +155,7 @@ def test_it_loads_nothing_has_no_script_and_says_so_to_the_browser(report: RunRe
     ],
     ids=["limited", "few", "none"],
 )
-def test_where_nothing_is_known_nothing_is_claimed(report: RunReport, word: str) -> None:
+def test_report_without_knowledge_claims_nothing(report: RunReport, word: str) -> None:
     assert word in words(report)
     assert list(classes(report, "met")) == list(classes(report, "missed")) == []
     assert not re.search(r"\bmet\b|error budget|is bad", words(report))
@@ -167,7 +167,7 @@ def classes(report: RunReport, wanted: str) -> Iterator[str]:
     return (each for each in found if wanted in each.split())
 
 
-def test_a_rate_whose_units_are_characters_is_called_a_character_error_rate() -> None:
+def test_rate_in_characters_is_called_character_error_rate() -> None:
     whole = material.summary()
     assert "Word error rate by profile" in words(made(summary=whole))
     thai = tuple(replace(each, characters=each.words) for each in whole.wer_by_condition)
@@ -243,7 +243,7 @@ def test_rolling_percentiles_are_those_of_their_windows() -> None:
         assert last == (pytest.approx(399 - (n - 1) / 2), pytest.approx(np.quantile(values[-n:], fraction)))
 
 
-def test_too_few_turns_have_no_curve_and_many_have_the_store_s_own() -> None:
+def test_few_turns_have_no_curve_and_many_use_store_curve() -> None:
     few = over_time([], [(index, 5e8) for index in range(19)])
     assert (few.curves, len(few.dots)) == ({}, 19)
     slots = [(10, 5e8, None), (30, 5e8, 6e8), (0, None, None), (30, 5e8, 7e8)]
@@ -255,7 +255,7 @@ def test_too_few_turns_have_no_curve_and_many_have_the_store_s_own() -> None:
     }, "a slot without a figure is a gap, not a line across it"
 
 
-def test_a_histogram_counts_every_value_once_in_bins_of_a_round_width() -> None:
+def test_histogram_counts_values_once_in_bins_of_round_width() -> None:
     values = np.random.default_rng(5).lognormal(20, 0.5, 1_000)
     found = histogram([float(value) for value in values])
     assert found is not None
@@ -312,7 +312,7 @@ def _contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [0, 1, 2], ids=["light", "dark", "paper"])
-def test_text_and_graphics_have_the_contrast_that_wcag_aa_asks_for(theme: int) -> None:
+def test_text_and_graphics_have_contrast_of_wcag_aa(theme: int) -> None:
     style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
     colors = _colors(re.findall(r":root \{(.*?)\}", style, re.DOTALL)[theme])
     paper = colors["paper"]
@@ -328,7 +328,7 @@ def test_text_and_graphics_have_the_contrast_that_wcag_aa_asks_for(theme: int) -
         assert _contrast(colors["on-stage"], colors[name]) >= 4.5, name
 
 
-def test_a_remark_on_answers_is_in_the_page_the_markdown_and_the_json() -> None:
+def test_remark_on_answers_is_in_page_markdown_and_json() -> None:
     remark = "the endpoint cut its reply short (max_output_tokens)"
     report = made(summary=material.summary(remarks=(RemarkCount(remark, 7),)))
     assert remark in words(report)
@@ -344,7 +344,7 @@ def test_values_that_cannot_be_are_in_html_and_markdown() -> None:
     assert "impossible value" in as_markdown(report)
 
 
-def test_measurement_bounds_are_in_the_page_the_markdown_and_the_json() -> None:
+def test_measurement_bounds_are_in_page_markdown_and_json() -> None:
     summary = material.summary()
     within = MeasuredWithin((5.9e8, 6.124e8), None, None, None)
     heard = replace(summary.metrics["voice_to_voice"], measured_within=within)
@@ -364,7 +364,7 @@ def test_measurement_bounds_are_in_the_page_the_markdown_and_the_json() -> None:
     assert (stated["p50_s"], stated["p95_s"]) == ([0.59, 0.6124], None)
 
 
-def test_the_sampling_interval_stands_beside_the_share_in_the_page_the_markdown_and_the_json() -> None:
+def test_sampling_interval_is_in_page_markdown_and_json() -> None:
     report = made(174)
     verdicts = [replace(each, sampling=(0.9, 0.985)) for each in report.verdicts]
     report = replace(report, verdicts=verdicts)

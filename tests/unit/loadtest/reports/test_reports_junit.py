@@ -61,7 +61,7 @@ def ends(report: RunReport) -> list[str]:
     return [ended for ended, _ in cases(report).values()]
 
 
-def test_met_objectives_pass_and_a_missed_one_fails_with_its_sentence_and_tail() -> None:
+def test_met_objective_passes_and_missed_one_fails_with_tail() -> None:
     assert ends(made()) == ["passed", "passed", "passed"]
     found = cases(made({OBJECTIVES[0].name: 150, OBJECTIVES[1].name: 181}))
     assert list(found) == [RUN_CASE, "The caller hears an answer in time", "The final transcript is there in time"]
@@ -71,7 +71,7 @@ def test_met_objectives_pass_and_a_missed_one_fails_with_its_sentence_and_tail()
     assert "error budget overspent" in sentence
 
 
-def test_what_is_not_known_is_skipped_and_a_limited_generator_is_an_error() -> None:
+def test_unknown_result_is_skipped_and_limited_run_is_error() -> None:
     few = cases(made(4, 4))
     assert [ended for ended, _ in few.values()] == ["skipped"] * 3
     assert "undecided: 4 of 20 turns; 16 more needed" in few["The caller hears an answer in time"][1]
@@ -83,12 +83,12 @@ def test_what_is_not_known_is_skipped_and_a_limited_generator_is_an_error() -> N
     assert ends(made(0, 0, material.empty_summary())) == ["skipped"] * 3
 
 
-def test_a_run_that_is_missed_without_a_missed_objective_fails_by_itself() -> None:
+def test_missed_run_without_missed_objective_fails_by_itself() -> None:
     missed = replace(made(), run_outcome=replace(made().run_outcome, code=ExitCode.OBJECTIVE_MISSED, reason="kept"))
     assert cases(missed)[RUN_CASE] == ("failure", "kept")
 
 
-def test_the_numbers_of_a_suite_are_those_of_its_cases_and_its_times_are_those_of_the_run() -> None:
+def test_suite_counts_are_of_its_cases_and_times_of_the_run() -> None:
     root = parsed(made({OBJECTIVES[0].name: 1, OBJECTIVES[1].name: 181}))
     (suite,) = root
     for element in (root, suite):
@@ -114,7 +114,7 @@ def test_text_of_others_stays_text_in_xml() -> None:
     assert name == "]]><b>&\\x00\\x1b[2J\ufffd|`*_[x](http://e) second"
 
 
-def test_markdown_has_the_verdict_first_the_missed_before_the_met_and_no_text_as_markup() -> None:
+def test_markdown_has_verdict_then_missed_and_escapes_text() -> None:
     failures = (FailureCount("http_status", "429", 3, HOSTILE),)
     text = as_markdown(
         made({OBJECTIVES[0].name: 181, OBJECTIVES[1].name: 1}, summary=material.summary(failures=failures))

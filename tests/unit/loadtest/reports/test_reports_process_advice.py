@@ -26,11 +26,11 @@ def test_more_callers_than_one_process_was_good_for_want_two() -> None:
 
 
 @pytest.mark.parametrize(("users", "processes"), [(1, 1), (10, 1), (11, 2), (20, 2), (20, 8)])
-def test_what_was_found_good_is_not_talked_about(users: int, processes: int) -> None:
+def test_well_calibrated_load_gets_no_advice(users: int, processes: int) -> None:
     assert advice(stored(), MACHINE, users, processes) is None
 
 
-def test_a_load_that_no_number_of_processes_was_good_for_is_named() -> None:
+def test_load_beyond_any_calibrated_processes_is_named() -> None:
     assert advice(stored(), MACHINE, 21, 2) == (
         "21 callers are more than this machine was found good for with any number of processes (20 on 2026-11-21):"
         " use fewer callers, or several machines"
@@ -38,7 +38,7 @@ def test_a_load_that_no_number_of_processes_was_good_for_is_named() -> None:
     assert advice(stored(reached=False), MACHINE, 21, 2) is None  # nobody tried
 
 
-def test_two_processes_that_alone_were_good_stand_for_no_single_one() -> None:
+def test_calibration_of_two_processes_holds_for_no_single_one() -> None:
     alone = calibration_object(calibration(step(10, error_ns=2 * MS), step(10, processes=2)))
     assert advice(alone, MACHINE, 1, 1) == (
         "1 caller wants 2 processes on this machine: one process was found good for no load (2026-11-21);"
@@ -57,7 +57,7 @@ def test_no_calibration_of_this_machine_advises_nothing() -> None:
     ("users", "most", "processes"),
     [(10, 8, 1), (11, 8, 2), (20, 8, 2), (21, 8, 3), (41, 8, 5), (41, 3, 3), (1, 8, 1)],
 )
-def test_auto_is_what_the_calibration_found_and_in_proportion_beyond(users: int, most: int, processes: int) -> None:
+def test_auto_processes_follow_calibration_and_scale_beyond_it(users: int, most: int, processes: int) -> None:
     assert automatic_processes(stored(), MACHINE, users, most) == processes
 
 

@@ -61,7 +61,7 @@ def row(text: str, first: str) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_each_stage_stands_against_its_objective(width: int) -> None:
+def test_each_stage_is_shown_with_its_objective(width: int) -> None:
     text = shown(info(), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text, "nothing is cut off"
@@ -78,14 +78,14 @@ def test_each_stage_stands_against_its_objective(width: int) -> None:
     assert row(text, "Connect")[-2:] == ["95 % ≤ 1,000 ms", "too few (18 of 20)"]
 
 
-def test_what_is_left_counts_from_the_end_of_the_preparation() -> None:
+def test_remaining_time_counts_from_end_of_preparation() -> None:
     text = words(shown(info(elapsed_s=62.4, preparation_s=12.0)))
     assert "1:02 elapsed" in text
     assert "0:09 remaining" in text
     assert "the last calls are ending" in words(shown(info(elapsed_s=72.4, preparation_s=12.0)))
 
 
-def test_it_shows_what_is_left_who_is_on_a_call_and_how_the_turns_ended() -> None:
+def test_progress_shows_time_left_callers_and_turn_outcomes() -> None:
     text = words(shown(info(summary=summary(failures=FAILURES))))
     assert "0:12 elapsed" in text
     assert "0:47 remaining" in text
@@ -117,7 +117,7 @@ def test_before_the_first_turn_nothing_is_known() -> None:
     assert len(live_lines(nothing)) == 1
 
 
-def test_a_stage_that_cannot_be_observed_is_named_as_such_and_needs_no_turns() -> None:
+def test_unobservable_stage_is_named_and_needs_no_turns() -> None:
     def count(objective: Objective) -> EligibleTurns:
         if objective.metric == "asr_final_latency":
             raise NotObservable("this wire has no transcripts")
@@ -166,7 +166,7 @@ def test_percentiles_of_the_answered_are_marked() -> None:
     assert tables.ANSWERED_NOTE in words(text)
 
 
-def test_many_causes_and_names_of_others_stay_short_and_are_no_markup() -> None:
+def test_many_causes_and_foreign_names_stay_short_and_plain() -> None:
     causes = tuple(FailureCount("http_status", f"[red]{code}[/red]\x1b", 9 - code, None) for code in range(6))
     text = errors_so_far(summary(failures=causes))
     assert text.endswith(", others 9")
@@ -174,6 +174,6 @@ def test_many_causes_and_names_of_others_stay_short_and_are_no_markup() -> None:
     assert "[red]0[/red]" in words(shown(info(summary=summary(failures=causes)), 200))
 
 
-def test_without_an_objective_on_it_voice_to_voice_is_shown_all_the_same() -> None:
+def test_voice_to_voice_is_shown_without_objective_on_it() -> None:
     text = shown(info(objectives=(), verdicts=()))
     assert row(text, "Voice to voice") == ["Voice to voice", "450 ms", "812 ms", "too few"]

@@ -41,7 +41,7 @@ def report(turns: int = 4000, regression: Regression = SAME, looks: int = 3) -> 
     ("turns", "regression", "word", "css"),
     [(4000, SAME, "Promote", "met"), (4000, SLOWER, "Roll back", "missed"), (300, SAME, "Hold", "undecided")],
 )
-def test_the_verdict_stands_first_and_every_picture_is_there(
+def test_rollout_verdict_is_first_and_every_picture_is_there(
     turns: int, regression: Regression, word: str, css: str
 ) -> None:
     found = report(turns, regression)

@@ -187,7 +187,7 @@ STARTS = StartCounts(planned=400, started=395, late=3, dropped=5)
     ],
     ids=["slow", "frozen", "no objective", "not read"],
 )
-def test_calls_that_never_began_because_the_service_kept_the_earlier_ones_are_its_own_fault(turns, verdicts) -> None:
+def test_calls_dropped_because_service_kept_others_are_its_fault(turns, verdicts) -> None:
     summary = replace(material.summary(turns), starts=STARTS)
     run_outcome = run_outcome_for(run=material.run_info(max_calls=50), summary=summary, verdicts=verdicts)
     assert run_outcome.code is ExitCode.OBJECTIVE_MISSED
@@ -235,7 +235,7 @@ def test_calls_that_never_began_are_open_turns_of_the_generator(good: int, dropp
         assert verdict.open == {"generator": dropped}
 
 
-def test_a_run_without_a_turn_of_which_no_call_could_begin_is_limited_by_its_generator() -> None:
+def test_run_in_which_no_call_could_begin_is_generator_limited() -> None:
     nothing = TurnCounts(total=0, ok=0, invalid=0, by_outcome={})
     objective = Objective("fast", "metric", 0.95, "voice_to_voice", 800e6)
     for dropped, code in ((400, ExitCode.GENERATOR_LIMITED), (3, ExitCode.UNDECIDED), (0, ExitCode.UNDECIDED)):
@@ -248,7 +248,7 @@ def test_a_run_without_a_turn_of_which_no_call_could_begin_is_limited_by_its_gen
         assert run_outcome.code is code, run_outcome
 
 
-def test_a_run_all_of_whose_turns_are_invalid_is_limited_by_its_generator_where_they_would_have_been_enough() -> None:
+def test_run_of_enough_turns_all_invalid_is_generator_limited() -> None:
     objective = Objective("fast", "metric", 0.95, "voice_to_voice", 800e6)
     for turns, code in ((20, ExitCode.GENERATOR_LIMITED), (19, ExitCode.UNDECIDED)):
         counts = TurnCounts(total=turns, ok=0, invalid=turns, by_outcome={"invalid": turns}, not_as_recorded=turns)
@@ -322,14 +322,14 @@ def stored(*, reached: bool = True, **changes: Any) -> dict[str, Any]:
         (40, "calibrated to ±0.32 ms at 40 callers on 2026-11-21" + BESIDE, 0.32, 40),
     ],
 )
-def test_a_run_cites_the_smallest_trustworthy_load_that_covers_it(
+def test_run_cites_smallest_calibrated_load_that_covers_it(
     users: int, sentence: str, error_ms: float, callers: int
 ) -> None:
     found = cite(stored(), MACHINE, users)
     assert (found.state, found.sentence, found.error_ms, found.callers) == ("calibrated", sentence, error_ms, callers)
 
 
-def test_beyond_the_ceiling_no_bound_is_claimed() -> None:
+def test_no_bound_is_claimed_above_the_ceiling() -> None:
     found = cite(stored(), MACHINE, 41)
     assert found.state == "beyond"
     assert found.sentence == "beyond the calibrated ceiling of 40 callers (2026-11-21)"
@@ -360,7 +360,7 @@ def test_a_calibration_without_a_trustworthy_load_is_no_bound() -> None:
     assert found.sentence == "no load was trustworthy when this machine was calibrated on 2026-11-21"
 
 
-def test_the_newest_of_this_machine_is_chosen_before_a_newer_one_of_another() -> None:
+def test_newest_calibration_of_this_machine_is_chosen_first() -> None:
     old, new = stored(started_unix_ns=1), stored(started_unix_ns=2)
     foreign = stored(started_unix_ns=3, machine=MACHINE | {"cpu": "other"})
     assert choose([new, foreign, old], MACHINE) is new
@@ -373,7 +373,7 @@ def test_a_bound_is_never_rounded_towards_zero(seconds: float, shown: float) -> 
     assert rounded_up_ms(seconds) == shown
 
 
-def test_a_load_that_wants_more_processes_is_not_claimed_for_fewer() -> None:
+def test_calibration_for_more_processes_does_not_hold_for_fewer() -> None:
     steps = [step(10), step(20, processes=2, error_ns=70_000), step(40, processes=2, error_ns=2 * MS)]
     value = calibration_object(calibration(*steps))
     few = cite(value, MACHINE, 11, 1)

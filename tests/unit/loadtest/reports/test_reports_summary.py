@@ -38,7 +38,7 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(schema())
 
 
-def test_the_whole_object_is_as_the_schema_says_after_a_round_trip(whole, validator) -> None:
+def test_summary_object_matches_schema_after_round_trip(whole, validator) -> None:
     validator.validate(orjson.loads(orjson.dumps(whole)))
 
 
@@ -149,7 +149,7 @@ def test_no_secret_of_the_target_is_written(whole) -> None:
     assert whole["run"]["target"] == "wss://voice.example/v1"
 
 
-def test_what_happened_is_reported_as_counts_and_rates(whole) -> None:
+def test_outcomes_are_reported_as_counts_and_rates(whole) -> None:
     assert whole["turns"] == {
         "total": 182,
         "ok": 178,

@@ -45,7 +45,7 @@ def test_the_bad_tail_is_named_with_what_is_within(figures: dict[str, float], se
     assert tail(**figures) == sentence
 
 
-def test_a_tail_says_of_which_turns_it_is_and_that_it_is_an_estimate() -> None:
+def test_tail_states_its_turns_and_that_it_is_estimate() -> None:
     beyond = {"p50": 600, "p95": 900, "max": 5_000}
     assert tail(**beyond, unanswered=3) == (
         "p95 is bad: 900 ms (the slowest 5 % of the answered turns); p50 is within: 600 ms"
@@ -67,13 +67,13 @@ def test_an_objective_on_one_cohort_has_the_tail_of_that_cohort() -> None:
         assert tail(replace(PROMISE, **narrowed), p95=2_000) is None, "no figures of just these turns"
 
 
-def test_objectives_without_a_threshold_or_where_more_is_better_have_no_tail() -> None:
+def test_no_tail_without_threshold_or_if_more_is_better() -> None:
     assert tail_sentence(Objective("ok", "outcome", 0.99, outcomes=("ok",)), material.summary()) is None
     faster = Objective("speed", "metric", 0.95, metric="tokens_per_s", threshold=10.0)
     assert tail_sentence(faster, material.summary()) is None
 
 
-def test_a_claim_comes_with_its_title_and_tail_and_missed_ones_first() -> None:
+def test_claim_comes_with_title_and_tail_and_missed_ones_first() -> None:
     objectives = [replace(PROMISE, name=name, display_name=title) for name, title in (("a", "First"), ("b", None))]
     whole = material.summary()
     verdicts = judge(
@@ -91,7 +91,7 @@ def test_a_claim_comes_with_its_title_and_tail_and_missed_ones_first() -> None:
     assert judged_objectives([], verdicts, whole)[0].tail is None
 
 
-def test_nothing_is_claimed_of_a_limited_run_or_too_few_turns_or_what_lost_turns_could_turn() -> None:
+def test_limited_few_or_lost_turns_give_no_claim() -> None:
     objectives = [next(each for each in default_objectives() if each.metric == "voice_to_voice")]
     good = judge(objectives, lambda _: EligibleTurns(176, 181))
     whole = material.summary()
@@ -129,7 +129,7 @@ def test_a_tail_says_within_what_it_was_measured() -> None:
     )
 
 
-def test_a_share_has_its_sampling_interval_which_changes_no_claim() -> None:
+def test_share_has_sampling_interval_that_changes_no_claim() -> None:
     whole = material.summary()
     (met,) = judge([PROMISE], lambda _: EligibleTurns(192, 200))
     (judged,) = judged_objectives([PROMISE], [replace(met, sampling=(0.921, 0.98))], whole)

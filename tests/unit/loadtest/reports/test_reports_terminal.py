@@ -66,7 +66,7 @@ def test_the_first_words_are_the_sentence_of_the_verdict(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("color", [False, True], ids=["plain", "color"])
-def test_it_fits_the_width_and_says_the_same_in_any_dress(width: int, color: bool) -> None:
+def test_report_fits_width_and_is_the_same_with_color(width: int, color: bool) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", final(width=width, color=color))
     assert max(len(line) for line in text.splitlines()) <= width
     output = words(text)
@@ -84,7 +84,7 @@ def test_the_verdict_comes_first_and_the_stages_next() -> None:
     assert places == sorted(places)
 
 
-def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
+def test_objectives_are_met_missed_or_undecided_with_numbers() -> None:
     output = words(final(verdicts=[material.verdict(True), material.verdict(False), material.verdict(None)]))
     assert "176 of 181 turns good · error budget left 44.8 %" in output
     assert "✘ missed" in output
@@ -96,7 +96,7 @@ def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
     assert f"exit 3 objective missed: {title} missed; {title} undecided" in output
 
 
-def test_objectives_have_their_names_for_people_and_the_missed_ones_come_first() -> None:
+def test_objectives_have_display_names_and_missed_come_first() -> None:
     objective = replace(default_objectives()[0], name=material.verdict(True).name)
     text = final(verdicts=[material.verdict(True), material.verdict(False)], objectives=[objective])
     assert row(text, "✘ missed") == ["✘ missed", "The caller hears an answer in time"]
@@ -155,7 +155,7 @@ def test_percentiles_say_within_what_they_were_measured() -> None:
     assert "measured within" not in words(final())
 
 
-def test_a_line_counts_turns_whose_bounds_are_not_known() -> None:
+def test_line_counts_turns_with_unknown_bounds() -> None:
     none = MeasuredWithin(None, None, None, None, 180)
     text = words(final(summary=with_bounds(none), width=80))
     assert "measurement bounds not known for 180 of 180 turns" in text
@@ -193,7 +193,7 @@ def test_bounds_of_speech_that_is_exact_say_so() -> None:
     assert "speech bounds no turn was spoken" in words(final())
 
 
-def test_what_happened_and_what_nobody_reported() -> None:
+def test_outcomes_and_unreported_shares_are_shown() -> None:
     output = words(final())
     assert "182 (178 answered, 2 no reply, 1 abandoned, 1 invalid)" in output
     assert "25 % hits of 180 turns that reported (central 45)" in output
@@ -211,7 +211,7 @@ def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
     assert "before the end" not in final()
 
 
-def test_what_arrived_beside_the_conversations_is_reported_where_there_was_any() -> None:
+def test_unknown_and_duplicate_events_are_reported_if_any() -> None:
     text = words(final(summary=replace(material.summary(), beside=Beside(7, 2, 1, ("vendor.hello",)))))
     assert "7 events that the protocol does not know (vendor.hello)" in text
     assert "2 events came twice; each was heard once" in text
@@ -224,14 +224,14 @@ IMPOSSIBLE = Contradictions(
 )
 
 
-def test_values_that_cannot_be_and_late_spans_are_reported_where_there_were_any() -> None:
+def test_impossible_values_and_late_spans_are_reported_if_any() -> None:
     text = words(final(summary=replace(material.summary(), contradictions=IMPOSSIBLE)))
     assert "3 impossible values (3 × endpointing, reported: longer than the span that states it)" in text
     assert "12 spans of services came late: 2 turns judged again" in text
     assert not any(each in final() for each in ("impossible", "came late"))
 
 
-def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:
+def test_cohorts_are_in_one_table_and_one_alone_is_not_compared() -> None:
     text = final()
     assert row(text, "control") == ["control", "91", "612 ms", "812 ms", "too few", "33.3 %", "0 %"]
     assert row(text, "streaming") == ["streaming", "91", "487 ms", "687 ms", "too few", "33.3 %", "0 %"]
@@ -263,7 +263,7 @@ def test_estimates_of_many_turns_are_marked() -> None:
     assert re.search(r"pacing p99 ≈ \d", output)
 
 
-def test_the_calibration_is_cited_where_somebody_looked() -> None:
+def test_calibration_is_cited_if_there_is_one() -> None:
     cited = Citation("beyond", "beyond the calibrated ceiling of 400 callers (2026-11-21)", date="2026-11-21")
     assert "calibration beyond the calibrated ceiling of 400 callers" in words(
         final(run=material.run_info(calibration=cited))
@@ -319,7 +319,7 @@ def test_lost_telemetry_and_invalid_turns_are_not_hidden() -> None:
     assert "on 12 turns: p50 0.4 ms, p99 too few, largest 0.9 ms" in output
 
 
-def test_an_endpoint_that_did_not_read_is_named_with_its_turns_and_the_longest_time() -> None:
+def test_unread_turns_are_named_with_count_and_longest_time() -> None:
     counts = TurnCounts(total=41, ok=40, invalid=1, by_outcome={"ok": 40, "invalid": 1}, endpoint_did_not_read=8)
     stalled = replace(material.summary().generator, figures={"send_blocked_worst_ns": 5_812 * MS})
     output = words(final(summary=material.summary(counts, generator=stalled)))
@@ -330,14 +330,14 @@ def test_an_endpoint_that_did_not_read_is_named_with_its_turns_and_the_longest_t
     assert "not read" not in words(final(summary=material.summary()))
 
 
-def test_remarks_on_answers_stand_below_why_turns_failed() -> None:
+def test_remarks_on_answers_are_below_failures() -> None:
     remark = "the endpoint cut its reply short (content_filter)"
     output = words(final(summary=material.summary(remarks=(RemarkCount(remark, 7),))))
     assert f"7 {remark}" in output
     assert "remarked" not in words(final(summary=material.summary()))
 
 
-def test_turns_that_were_cut_and_not_read_are_counted_among_turns_that_there_were() -> None:
+def test_cut_turns_not_read_are_counted_among_existing_turns() -> None:
     counts = TurnCounts(total=26, ok=0, invalid=1, by_outcome={"cut": 25, "invalid": 1}, endpoint_did_not_read=25)
     output = words(final(summary=material.summary(counts)))
     assert "the endpoint did not read in 25 of 25 turns" in output
@@ -358,7 +358,7 @@ def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
     assert "secret" not in text
 
 
-def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> None:
+def test_word_errors_are_shown_by_profile_if_there_are_several() -> None:
     text = words(final())
     assert "What the endpoint understood" in text
     assert "babble 5 dB, telephone 50 % too few" in text
@@ -369,7 +369,7 @@ def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> No
     assert "What the endpoint understood" not in final(summary=alone), "one profile is in the stages already"
 
 
-def test_a_rate_whose_units_are_characters_is_called_a_character_error_rate() -> None:
+def test_rate_in_characters_is_called_character_error_rate() -> None:
     text = words(final())
     assert "Word error rate 0 %" in text
     assert "profile wer 95 % interval words turns" in text
@@ -410,7 +410,7 @@ def test_one_phase_alone_needs_no_table() -> None:
     assert "ramp" not in text
 
 
-def test_where_there_is_nothing_but_a_ramp_it_is_reported() -> None:
+def test_run_with_only_a_ramp_is_reported() -> None:
     whole = replace(material.empty_summary(), phases=_phases()[1:])
     output = words(final(summary=whole, verdicts=[]))
     assert "nothing is shown: all 19 turns began during a ramp" in output
@@ -423,7 +423,7 @@ def _with_unanswered(n: int, unanswered: int) -> Summary:
     return replace(made, metrics={**made.metrics, "voice_to_voice": heard})
 
 
-def test_a_percentile_of_the_answered_is_never_shown_as_that_of_all() -> None:
+def test_percentile_of_answered_is_never_shown_as_that_of_all() -> None:
     text = final(summary=_with_unanswered(140, 41))
     assert "Voice to voice" in text
     assert "800 ms*" in text

@@ -65,7 +65,7 @@ def reported(place: NamedRun, files: ReportFiles = NO_FILES) -> tuple[ExitCode, 
     ],
     ids=["ended", "interrupted", "missing", "killed"],
 )
-def test_a_report_of_a_run_gives_the_files_that_it_left_byte_by_byte(tmp_path: Path, beside: BesideStore) -> None:
+def test_report_command_writes_same_bytes_as_run(tmp_path: Path, beside: BesideStore) -> None:
     folder = run_folder(tmp_path / "a")
     first = left(folder, beside)
     jsonschema.validate(json.loads(first["summary.json"]), schema())
@@ -80,7 +80,7 @@ def test_a_report_of_a_run_gives_the_files_that_it_left_byte_by_byte(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_run_whose_command_was_killed_gets_its_reports_from_the_first_report(tmp_path: Path) -> None:
+def test_first_report_writes_files_of_killed_run(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     first = left(folder)
     (folder / "report.html").unlink()
@@ -94,7 +94,7 @@ def test_a_run_whose_command_was_killed_gets_its_reports_from_the_first_report(t
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_path: Path) -> None:
+def test_report_of_running_or_rejudged_run_leaves_its_folder(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a", turns=20, ended=0)
     place = find_run(str(folder), None, None)
     report(place, Console(file=StringIO()), now_unix_ns=EARLY_NS)
@@ -103,7 +103,7 @@ def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_p
 
 
 @pytest.mark.slow
-def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path: Path) -> None:
+def test_run_is_judged_again_by_its_own_objectives(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
     keep_objectives(folder, objectives_text(source))
@@ -115,7 +115,7 @@ def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_run_is_found_by_its_folder_its_name_its_id_and_as_the_newest(tmp_path: Path) -> None:
+def test_run_is_selected_by_folder_name_id_or_as_newest(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     older, newer = run_folder(runs / "b-older"), run_folder(runs / "a-newer", "run-2")
     os.utime(older / "settings-run-1.json", (1_000, 1_000))
@@ -139,7 +139,7 @@ def test_a_run_of_a_named_sidecar_is_found_in_that_one_s_store(tmp_path: Path) -
     assert find_run(str(folder), None, None) == NamedRun("http://127.0.0.1:4318", "run-1", folder)
 
 
-def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_run_is_one_sentence(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     with pytest.raises(UsageError, match=r"there is no run in .*: name the folder of one, or give --store"):
         find_run(None, None, None, runs)
@@ -158,13 +158,13 @@ def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, content: st
     assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore()
 
 
-def test_a_summary_of_which_little_can_be_read_tells_that_the_run_is_over(tmp_path: Path) -> None:
+def test_summary_with_little_content_shows_that_run_is_over(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"run": {"id": "run-1"}, "telemetry": 3}')
     assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore(is_over=True)
 
 
 @pytest.mark.slow
-def test_a_report_right_after_a_run_ends_as_the_run_did_though_a_process_was_heard_of_lately(tmp_path: Path) -> None:
+def test_report_after_run_has_its_outcome_despite_recent_process(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a", turns=20, ended=0)
     place = find_run(str(folder), None, None)
     assert report(place, Console(file=StringIO()), now_unix_ns=EARLY_NS) == ExitCode.UNDECIDED
@@ -183,7 +183,7 @@ def test_files_are_written_all_or_none_and_older_ones_stay(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_run_whose_reports_cannot_be_written_still_gets_its_verdict_printed(tmp_path: Path) -> None:
+def test_run_with_unwritable_reports_still_prints_its_verdict(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     (folder / "report.html").mkdir()
     with StoreReader(folder / "store") as reader:

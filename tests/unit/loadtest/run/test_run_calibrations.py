@@ -73,7 +73,7 @@ def test_a_calibration_is_kept_and_cited_on_the_same_machine() -> None:
     assert citation(11, 1).state == "not reached"
 
 
-def test_what_this_machine_wants_is_looked_up_in_its_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_needed_are_looked_up_in_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadtest.run.calibrations.usable_cores", lambda: 4)
     assert (process_advice(500, 1), wanted_processes(500)) == (None, 3)
     machine = fingerprint() | {"cores": "4"}
@@ -86,7 +86,7 @@ def test_what_this_machine_wants_is_looked_up_in_its_calibration(monkeypatch: py
     assert advised.endswith("give --processes 2")
 
 
-def test_what_cannot_be_read_is_as_if_it_had_not_been_made() -> None:
+def test_unreadable_calibration_is_ignored() -> None:
     folder = calibrations_folder()
     folder.mkdir(parents=True)
     (folder / "broken.json").write_text("{")

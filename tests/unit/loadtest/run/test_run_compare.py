@@ -142,7 +142,7 @@ def good_and_notes(root: Path, folder: Path, *runs: str, **more: object) -> tupl
 
 
 @pytest.mark.slow
-def test_good_turns_are_counted_by_the_objectives_that_the_runs_kept(judged: Path, tmp_path: Path) -> None:
+def test_good_turns_are_counted_by_objectives_of_runs(judged: Path, tmp_path: Path) -> None:
     usual, notes, text = good_and_notes(judged, tmp_path / "usual", "usual", "usual-too")
     assert notes == []
     strict, notes, text = good_and_notes(judged, tmp_path / "strict", "strict", "strict-too")
@@ -152,7 +152,7 @@ def test_good_turns_are_counted_by_the_objectives_that_the_runs_kept(judged: Pat
 
 
 @pytest.mark.slow
-def test_where_the_kept_objectives_differ_the_baselines_count_and_a_note_says_so(judged: Path, tmp_path: Path) -> None:
+def test_objectives_of_baseline_count_and_note_names_difference(judged: Path, tmp_path: Path) -> None:
     for baseline, other in (("strict", "usual"), ("usual", "strict")):
         found, notes, text = good_and_notes(judged, tmp_path / baseline, baseline, other)
         alone, _, _ = good_and_notes(judged, tmp_path / "alone", baseline, f"{baseline}-too")
@@ -294,7 +294,7 @@ def test_without_a_folder_of_runs_the_list_says_what_to_do(tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_runs_are_removed_when_somebody_is_sure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_removed_only_after_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two", "three"):
         run_folder(tmp_path / "runs", name, latency_run(f"r-{name}", 20))

@@ -87,7 +87,7 @@ def carry_out(out: Path, *, exit_after: bool) -> ExitCode:
     return demo(request, Console(quiet=True))
 
 
-def test_lookers_on_yield_the_processor_and_the_assistant_does_not(recorded: RecordedDemo, tmp_path: Path) -> None:
+def test_sidecar_and_dashboard_yield_processor_but_not_assistant(recorded: RecordedDemo, tmp_path: Path) -> None:
     assert carry_out(tmp_path / "out", exit_after=True) is ExitCode.OK
     assert recorded.is_bystander == {"sidecar": True, "assistant": False, "dashboard": True}
 
@@ -95,9 +95,7 @@ def test_lookers_on_yield_the_processor_and_the_assistant_does_not(recorded: Rec
 ENDS = ["dashboard ends", "assistant ends", "sidecar ends"]
 
 
-def test_lookers_on_have_the_priority_of_the_assistant_before_the_demo_stays_for_viewers(
-    recorded: RecordedDemo, tmp_path: Path
-) -> None:
+def test_bystanders_get_normal_priority_once_demo_only_stays(recorded: RecordedDemo, tmp_path: Path) -> None:
     carry_out(tmp_path / "out", exit_after=False)
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
     freed = [f"{name} yields no longer, at {niceness}" for name in ("sidecar", "dashboard")]
@@ -120,7 +118,7 @@ def test_a_demo_that_does_not_stay_leaves_them_as_they_are(
         ("assistant", "The assistant cannot listen on 127.0.0.1:{} (Address already in use); choose another --port."),
     ],
 )
-def test_a_port_that_is_free_again_is_still_the_one_that_was_taken(
+def test_port_that_was_taken_is_reported_even_if_free_again(
     part: str, words: str, recorded: RecordedDemo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ports: list[int] = []
@@ -160,7 +158,7 @@ def test_a_part_that_fails_for_another_reason_says_its_own(
         carry_out(tmp_path / "out", exit_after=True)
 
 
-def test_ten_turns_of_a_minute_can_be_open_and_each_objective_is_still_met() -> None:
+def test_demo_objectives_are_met_with_ten_of_hundred_turns_open() -> None:
     objectives = load_objectives(OBJECTIVES)
     counts = EligibleTurns(90, 100, {"generator": 10})
     assert len(objectives) == 6

@@ -107,7 +107,7 @@ def test_fewer_human_clips_come_before_generated_ones(
     )
 
 
-def test_where_no_package_can_be_had_the_speech_is_generated_and_the_first_reason_is_given(
+def test_generated_speech_replaces_missing_package_with_reason(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, printed, asked = choose(
@@ -119,7 +119,7 @@ def test_where_no_package_can_be_had_the_speech_is_generated_and_the_first_reaso
     )
 
 
-def test_an_installation_that_hangs_is_given_up_and_not_tried_with_fewer_clips(
+def test_hanging_installation_is_abandoned_without_second_try(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hang(_name: str) -> subprocess.CompletedProcess[str]:
@@ -130,7 +130,7 @@ def test_an_installation_that_hangs_is_given_up_and_not_tried_with_fewer_clips(
     assert printed.endswith("cannot be had: it took longer than 120 s\n")
 
 
-def test_an_installation_that_ends_without_a_word_is_named_by_its_code(
+def test_silent_failed_installation_is_named_by_its_exit_code(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, printed, _ = choose(monkeypatch, tmp_path, lambda _name: done(-9))

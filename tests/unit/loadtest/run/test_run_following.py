@@ -106,7 +106,7 @@ def test_in_a_log_the_store_is_asked_only_when_lines_are_printed(
     assert world.looks >= 30
 
 
-def test_the_preparation_lasts_until_the_swarm_says_that_it_has_begun(
+def test_preparation_lasts_until_swarm_reports_its_start(
     followed: Callable[[World, Console], bool],
 ) -> None:
     world = World(ends_at_s=1065.0, prepares_s=25.0)
@@ -117,7 +117,7 @@ def test_the_preparation_lasts_until_the_swarm_says_that_it_has_begun(
     assert 25.0 - job.LOOK_EVERY_S - job.END_SEEN_WITHIN_S <= later[0] <= 25.0
 
 
-def test_what_is_left_does_not_depend_on_what_has_reached_the_store(tmp_path: Path) -> None:
+def test_remaining_time_does_not_depend_on_stored_turns(tmp_path: Path) -> None:
     """A sidecar that does not answer commits nothing: the store stays empty."""
     StoreWriter(tmp_path / "store").close()
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", run_id="run")
@@ -159,7 +159,7 @@ def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, C
     assert len(world.asked_at_s) == pytest.approx(10, abs=1)
 
 
-def test_in_a_terminal_each_look_takes_the_place_of_the_one_before(followed: Callable[[World, Console], bool]) -> None:
+def test_each_terminal_update_replaces_the_previous_one(followed: Callable[[World, Console], bool]) -> None:
     world, screen, rows = World(1010.0), io.StringIO(), [""]
     followed(world, Console(file=screen, force_terminal=True, width=60, highlight=False))
     # As a terminal takes it: lines are begun again, left, gone back to and erased.
@@ -183,7 +183,7 @@ def test_the_end_is_seen_before_the_next_look(followed: Callable[[World, Console
     assert world.now_s == pytest.approx(ends_at_s, abs=job.END_SEEN_WITHIN_S + 0.001)
 
 
-def test_workers_that_outlive_the_swarm_are_waited_for_without_more_questions(
+def test_workers_outliving_swarm_are_awaited_without_queries(
     followed: Callable[[World, Console], bool],
 ) -> None:
     world = World(ends_at_s=1003.0, workers_end_at_s=1009.0)
@@ -192,7 +192,7 @@ def test_workers_that_outlive_the_swarm_are_waited_for_without_more_questions(
     assert len(world.asked_at_s) <= 9.0 / job.LOOK_EVERY_S
 
 
-def test_who_interrupts_is_heard_at_once(followed: Callable[[World, Console], bool]) -> None:
+def test_interruption_is_handled_at_once(followed: Callable[[World, Console], bool]) -> None:
     world = World(ends_at_s=1100.0, interrupted_at_s=1000.7)
     assert followed(world, Console(file=io.StringIO(), force_terminal=False))
     assert world.now_s == pytest.approx(1000.7, abs=job.END_SEEN_WITHIN_S + 0.001)

@@ -57,12 +57,12 @@ def test_calls_by_a_rate_and_phases(tmp_path: Path) -> None:
     assert forecast(settings, Load(10, 180.0, SPEECH_S)) == forecast(SETTINGS, Load(10, 120.0, SPEECH_S))
 
 
-def test_nothing_is_foretold_where_nothing_bounds_the_run_or_scripts_say_the_turns() -> None:
+def test_nothing_is_forecast_without_end_or_with_scripts() -> None:
     assert forecast(SETTINGS, Load(5, None, SPEECH_S)) == Forecast(None, None)
     assert sentence(SETTINGS.replaced(conversations=True), Load(5, 60.0, SPEECH_S), [GOOD]) is None
 
 
-def test_what_objectives_need() -> None:
+def test_turns_needed_follow_from_objectives() -> None:
     assert needs([FAST, GOOD, CONNECT], "turns").most == 100
     assert needs([FAST, CONNECT], "turns").most == 20
     assert needs([CONNECT], "calls").most == 20

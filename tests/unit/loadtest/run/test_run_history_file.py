@@ -43,7 +43,7 @@ def test_looks_that_are_taken_at_once_are_all_kept(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_history_on_a_full_disk_keeps_the_old_looks_and_promotes_nothing(folder: Path) -> None:
+def test_full_disk_keeps_old_looks_and_promotes_nothing(folder: Path) -> None:
     first = subprocess.run(command(folder), capture_output=True, text=True, timeout=300, check=False)
     assert first.returncode == 0
     before = (folder / "history.json").read_bytes()

@@ -38,7 +38,7 @@ def heard(index: int, utterance: str, transcript: str | None, *partials: tuple[i
     )
 
 
-def test_the_first_turn_of_each_utterance_that_has_a_transcript_is_written(tmp_path: Path) -> None:
+def test_first_transcribed_turn_of_each_utterance_is_written(tmp_path: Path) -> None:
     turns = (
         heard(0, "u1", None, (100, "x")),
         heard(1, "u1", "turn it on", (180, "turn"), (420, "turn it")),

@@ -12,7 +12,7 @@ from loadtest.run.processes import BYSTANDER_NICENESS, ending, free_port, start,
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def test_a_port_that_nobody_prefers_can_be_listened_on_and_is_taken_by_no_outgoing_connection() -> None:
+def test_free_port_can_be_listened_on_and_is_not_ephemeral() -> None:
     lowest_outgoing = int(RANGE.read_text().split()[0]) if RANGE.exists() else 32_768
     for _ in range(20):
         port = free_port()
@@ -31,7 +31,7 @@ def test_two_that_ask_at_once_hardly_ever_get_the_same() -> None:
     assert len({free_port() for _ in range(20)}) > 15
 
 
-def test_a_bystander_yields_the_processor_until_it_need_no_longer(tmp_path: Path) -> None:
+def test_bystander_yields_processor_until_stop_yielding(tmp_path: Path) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     waits = """print('{"ready": true}', flush=True); import time; time.sleep(600)"""
     child = start("bystander", ["-c", waits], tmp_path, says_ready=True)
@@ -86,7 +86,7 @@ def test_the_reason_for_an_end_is_no_table_of_statistics(log: str, reason: str) 
     assert processes.reason_in(log) == reason
 
 
-def test_what_an_earlier_process_wrote_into_a_log_is_no_reason(tmp_path: Path) -> None:
+def test_log_of_earlier_process_is_no_reason(tmp_path: Path) -> None:
     (tmp_path / "child.log").write_text("voiceprobe: of an earlier run\n")
     program = "import sys; sys.stderr.write('voiceprobe: of this one\\n'); sys.exit(2)"
     child = processes.start("child", ["-c", program], tmp_path, says_ready=False)

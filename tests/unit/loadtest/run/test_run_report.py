@@ -88,7 +88,7 @@ def _report(
 
 
 @pytest.mark.slow
-def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> None:
+def test_report_has_the_settings_that_processes_declared(tmp_path: Path) -> None:
     _, output, found = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
     run = found["run"]
     assert (run["users"], run["run_time_s"], run["seed"], run["arrivals"]) == (8, 60.0, 7, "closed")
@@ -126,7 +126,9 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
         (0, {}, ExitCode.GENERATOR_LIMITED),  # its callers made no call
     ],
 )
-def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: dict[str, Any], code: ExitCode) -> None:
+def test_swarm_of_plain_locust_gets_a_verdict(
+    tmp_path: Path, turns: int, changes: dict[str, Any], code: ExitCode
+) -> None:
     objective = tmp_path / "slo.yaml"
     source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
     objective.write_text(source.read_text().split("\n---\n")[0])
@@ -145,7 +147,7 @@ def _with_invalid(directory: Path, invalid: int) -> Path:
 
 
 @pytest.mark.slow
-def test_an_objective_that_holds_whatever_the_spoiled_turns_were_is_met(tmp_path: Path) -> None:
+def test_objective_that_holds_despite_invalid_turns_is_met(tmp_path: Path) -> None:
     code, output, found = _report(_with_invalid(tmp_path / "s", 7), tmp_path)
     fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
     assert (fast["met"], fast["good"], fast["bad"], fast["open"]) == (True, 150, 0, {"generator": 7})
@@ -157,7 +159,7 @@ def test_an_objective_that_holds_whatever_the_spoiled_turns_were_is_met(tmp_path
 
 
 @pytest.mark.slow
-def test_the_code_is_generator_limited_where_its_own_turns_stand_between(tmp_path: Path) -> None:
+def test_exit_code_is_generator_limited_if_invalid_turns_decide(tmp_path: Path) -> None:
     code, _, found = _report(_with_invalid(tmp_path / "s", 10), tmp_path)
     assert code is ExitCode.GENERATOR_LIMITED
     fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
@@ -174,7 +176,7 @@ def test_a_miss_that_holds_anyway_stays_a_miss(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:
+def test_silent_process_is_lost_and_recent_one_is_running(tmp_path: Path) -> None:
     spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **TEXTS)]
     store = _store(tmp_path / "s", *spans)
     code, output, found = _report(store, tmp_path, at_s=40.0 + RECENT_S)
@@ -196,7 +198,7 @@ def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_newest_run_is_taken_and_reported_and_another_can_be_named(tmp_path: Path) -> None:
+def test_newest_run_is_reported_unless_another_is_named(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), *_ended("3", run_id="run-2", at_s=100.0), turns=3)
     _, output, found = _report(store, tmp_path)
     assert found["run"]["id"] == "run-2"
@@ -211,7 +213,7 @@ def test_the_newest_run_is_taken_and_reported_and_another_can_be_named(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_run_of_which_the_store_keeps_a_part_is_reported_as_such(tmp_path: Path) -> None:
+def test_run_of_which_store_keeps_a_part_is_reported_as_such(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), turns=3)
     gone = "the store no longer keeps the oldest turns of the run: these are the figures of the others"
     assert gone not in _report(store, tmp_path)[1]
@@ -229,7 +231,7 @@ def test_a_run_of_which_the_store_keeps_a_part_is_reported_as_such(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_path: Path) -> None:
+def test_runs_with_missing_or_invalid_settings_are_reported(tmp_path: Path) -> None:
     _, output, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
     assert (found["run"]["users"], found["run"]["seed"], found["run"]["elapsed_s"]) == (None, None, None)
     assert "callers not known" in output
@@ -240,7 +242,7 @@ def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_run_that_is_over_for_its_own_command_loses_what_did_not_end_at_once(tmp_path: Path) -> None:
+def test_run_over_for_its_command_loses_what_did_not_end(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", _span("1", 0.0, "start"))
     with StoreReader(store) as reader:
         asked = judged_run(reader, "run-1", default_objectives(), asked={"users": 4, "processes": 2})
@@ -249,7 +251,7 @@ def test_a_run_that_is_over_for_its_own_command_loses_what_did_not_end_at_once(t
         assert (nobody.run.users, nobody.run.target, nobody.summary.turns.total) == (4, "ws://x", 0)
 
 
-def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> None:
+def test_folder_without_store_or_run_is_one_sentence(tmp_path: Path) -> None:
     console = Console(file=StringIO())
     with pytest.raises(UsageError, match="is not a folder: give the one that the sidecar was given"):
         report(tmp_path / "nowhere", console)
@@ -289,7 +291,7 @@ def test_a_service_s_day_is_judged_as_what_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_reports_of_a_run_are_written_anew_when_its_service_has_reported_more(tmp_path: Path) -> None:
+def test_reports_are_rewritten_once_service_reported_more(tmp_path: Path) -> None:
     pairs = [exchange(index) for index in range(8)]
     place = NamedRun(str(tmp_path / "store"), "run-1", tmp_path)
     (tmp_path / "settings-run-1.json").write_text("{}")

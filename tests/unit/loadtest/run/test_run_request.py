@@ -95,7 +95,7 @@ def test_more_processes_than_callers_are_refused(tmp_path: Path) -> None:
     assert check(_request(tmp_path, processes=2)).request.processes == 2
 
 
-def test_where_nothing_can_fork_more_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_are_refused_without_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.fork")
     with pytest.raises(UsageError, match="start locust --master and --worker yourself"):
         check(_request(tmp_path, processes=2))
@@ -140,7 +140,7 @@ def test_a_scenario_says_what_no_flag_says(tmp_path: Path) -> None:
     assert request.settings.turns == SwarmSettings().turns
 
 
-def test_flags_of_load_beside_phases_are_refused_with_all_other_faults(tmp_path: Path) -> None:
+def test_load_flags_with_phases_are_refused_with_other_faults(tmp_path: Path) -> None:
     file = tmp_path / "evening.toml"
     file.write_text(SCENARIO)
     with pytest.raises(UsageError) as caught:
@@ -160,7 +160,7 @@ def test_open_arrivals_need_no_users_and_say_so(tmp_path: Path) -> None:
         check(_request(tmp_path, settings=settings, given=frozenset({"users", "run_time"})))
 
 
-def test_a_run_without_an_end_gets_turns_enough_for_its_objectives(tmp_path: Path) -> None:
+def test_run_without_end_gets_enough_turns_for_its_objectives(tmp_path: Path) -> None:
     checked = check(_request(tmp_path, run_time=None)).with_an_end()
     assert (checked.expected.turns or 0) >= 100
     assert checked.expectation == f"about {checked.expected.turns} turns expected"
@@ -177,9 +177,7 @@ def test_a_run_that_says_its_end_keeps_it(tmp_path: Path) -> None:
     assert check(_request(tmp_path, run_time=None, settings=open_)).with_an_end().request.run_time_s == 60
 
 
-def test_callers_who_need_more_open_files_than_there_are_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callers_who_need_too_many_open_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_module, "most_files", lambda: 100)
     with pytest.raises(UsageError) as refused:
         check(_request(tmp_path, users=90))
@@ -191,7 +189,7 @@ def test_callers_who_need_more_open_files_than_there_are_are_refused(
     check(_request(tmp_path, users=40))
 
 
-def test_without_a_file_the_objectives_are_those_that_the_wire_can_show(tmp_path: Path) -> None:
+def test_default_objectives_are_those_observable_on_the_wire(tmp_path: Path) -> None:
     settings = SwarmSettings(host="ws://127.0.0.1:9/media", corpus="voiceprobe-en", protocol="twilio")
     checked = check(_request(tmp_path, settings=settings))
     names = [each.name for each in checked.objectives]

@@ -105,7 +105,7 @@ def test_list_is_the_bare_command_by_its_name(root: Path, tmp_path: Path, before
     assert named(tmp_path / "before.json") == ["new"]
 
 
-def test_what_is_not_a_length_of_time_is_named(root: Path) -> None:
+def test_invalid_duration_is_named(root: Path) -> None:
     failed = CliRunner().invoke(runs, ["--runs", str(root), "--since", "soon"])
     assert isinstance(failed.exception, UsageError)
     assert "--since 'soon' is not a duration" in str(failed.exception)

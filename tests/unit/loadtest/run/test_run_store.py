@@ -62,7 +62,7 @@ def test_turns_and_spans_are_exported(store: Path, tmp_path: Path, capfd: pytest
     assert "is there already; name a folder that is new or empty" in text
 
 
-def test_what_is_not_a_store_is_a_usage_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_folder_without_store_is_usage_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, text = _ended(capfd, "check", tmp_path / "nowhere")
     assert code == 2
     assert f"{tmp_path / 'nowhere'}: there is no store here" in text
@@ -77,7 +77,7 @@ def test_a_store_that_is_written_is_left_alone(store: Path, tmp_path: Path, capf
         assert "this process writes to the store already" in text or "is not a folder" in text
 
 
-def test_what_was_removed_for_its_age_is_stated(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_turns_removed_for_their_age_are_stated(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with StoreWriter(store) as writer:
         Retention(writer, Keep(age_ns=0), portion_rows=5).remove_some()
     code, text = _ended(capfd, "check", store)
