@@ -79,7 +79,7 @@ def test_the_address_and_the_headers(options: CallerOptions, given: str, url: st
     assert headers is None or request.headers == headers
 
 
-def test_the_update_is_sent_once_after_the_session_exists_and_makes_it_ready_once() -> None:
+def test_update_is_sent_once_after_session_and_makes_it_ready() -> None:
     caller = new()
     assert (list(caller.opened()), list(caller.pending())) == ([], [])
     assert lines(heard(caller, CREATED, CREATED)) == []
@@ -236,7 +236,7 @@ AUDIO_DONE: Final = ev("response.output_audio.done", response_id="r", item_id="i
         ((b'{"type":"input_audio_buffer.speech_started","audio_start_ms":5}',), ["speech_started"]),
     ],
 )
-def test_what_messages_of_a_reply_make(messages: tuple[str | bytes, ...], events: list[str]) -> None:
+def test_messages_of_reply_give_their_events(messages: tuple[str | bytes, ...], events: list[str]) -> None:
     assert lines(heard(ready(), *messages)) == events
 
 
@@ -313,7 +313,7 @@ SECOND: Final = bytes(2 * 24_000)
         ),
     ],
 )
-def test_an_interruption_cancels_what_is_generated_and_cuts_what_was_not_heard(
+def test_interruption_cancels_generation_and_cuts_unplayed_audio(
     messages: tuple[str, ...], played_ms: int, commands: list[dict[str, Any]]
 ) -> None:
     caller = ready()

@@ -89,7 +89,7 @@ def test_a_beta_session_is_read_by_the_official_types(dialect: str) -> None:
     assert asked.turn_detection.type == "server_vad"
 
 
-def test_a_pipeline_keeps_its_own_transcription_unless_another_is_asked_for() -> None:
+def test_pipeline_keeps_own_transcription_unless_other_is_given() -> None:
     assert "transcription" not in session("localai")["audio"]["input"]
     assert "input_audio_transcription" not in session("speaches")
     assert session("localai", transcription_model="w")["audio"]["input"]["transcription"] == {"model": "w"}
@@ -122,7 +122,7 @@ def test_an_xai_session_is_read_by_pipecats_types() -> None:
     assert audio["output"] == {"format": {"type": "audio/pcm", "rate": 24000}, "transport": "binary"}
 
 
-def test_pipecats_types_know_every_message_of_the_handmade_xai_session() -> None:
+def test_pipecat_types_know_each_message_of_handmade_xai_session() -> None:
     recorded = json.loads((FIXTURES / "xai-1.14.0.json").read_text())
     assert len(recorded["server"]) == len((FIXTURES / "handmade-xai.jsonl").read_text().splitlines()) - 1
 
@@ -167,7 +167,7 @@ def test_settings_that_cannot_be_used_are_reported(dialect: str, settings: dict[
     assert expected in str(raised.value)
 
 
-def test_what_a_dialect_cannot_do_is_reported_all_at_once() -> None:
+def test_unsupported_dialect_options_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         make("speaches", turn_control="manual", output_format="pcmu", settings={"binary_audio": True})
     assert len(str(raised.value).splitlines()) == 3
@@ -208,7 +208,7 @@ def test_a_tool_is_answered_by_its_canned_result(tools: dict[str, Any], result: 
     assert done.owes_response, "the conversation waits for the answer with the result"
 
 
-def test_a_tool_without_a_result_is_an_error_only_if_there_are_results_at_all() -> None:
+def test_tool_without_result_is_error_only_if_results_exist() -> None:
     events, sent = answered({"other": 1}, output=True)
     (error,) = [event for event in events if event.kind is EventKind.ERROR]
     assert "'weather'" in error.message

@@ -59,7 +59,7 @@ def test_a_wire_is_loaded_when_its_name_is_asked_for() -> None:
     assert python(code).splitlines() == ["[]", "True False"]
 
 
-def test_every_built_in_protocol_has_a_name_and_a_summary_of_its_own() -> None:
+def test_every_built_in_protocol_has_own_name_and_summary() -> None:
     assert list(registry.names()) == sorted(BUILT_IN)
     summaries = [registry.describe(name).summary for name in registry.names()]
     assert len(set(summaries)) == len(summaries)

@@ -82,7 +82,7 @@ def test_a_response_with_a_tool_call_owes_another_one(kind: str, fields: dict[st
     assert (done.carried, done.owes_response) == (frozenset({"audio"}), False)
 
 
-def test_the_output_of_a_response_shows_tool_calls_and_text_that_were_not_announced() -> None:
+def test_response_output_shows_unannounced_tool_calls_and_text() -> None:
     made = caller()
     began(made, "r1")
     done = ended(made, "r1", output=[CALL])
@@ -91,7 +91,7 @@ def test_the_output_of_a_response_shows_tool_calls_and_text_that_were_not_announ
     assert ended(made, "r2", output=[message]).carried == {"text"}
 
 
-def test_text_and_audio_are_distinguished_and_a_cancelled_tool_call_owes_no_response() -> None:
+def test_text_and_audio_differ_and_canceled_tool_call_owes_none() -> None:
     made = caller()
     began(made, "r1")
     wrote(made, "r1")
@@ -133,7 +133,7 @@ def test_responses_without_ids_supersede_one_another_too() -> None:
     assert [event.kind for event in began(made, None)] == [EventKind.RESPONSE_STARTED]
 
 
-def test_a_response_announced_twice_or_after_the_last_one_ended_supersedes_nothing() -> None:
+def test_response_announced_twice_or_after_end_supersedes_none() -> None:
     made = caller()
     began(made, "r1")
     assert [event.kind for event in began(made, "r1")] == [EventKind.RESPONSE_STARTED]
@@ -167,7 +167,7 @@ def test_a_null_conversation_is_ignored_if_no_response_names_one() -> None:
     assert wrote(made, "r1").kind is EventKind.LLM_TEXT
 
 
-def test_latency_that_the_service_reports_is_noticed() -> None:
+def test_latency_reported_by_service_is_detected() -> None:
     made = caller()
     began(made, "r1")
     assert ended(made, "r1", metadata={"speech_to_speech.turn_latency": "{}"}).reports_latency
@@ -242,7 +242,7 @@ def _refused(of: ServiceSession, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("beta", [False, True], ids=["ga", "beta"])
-def test_an_utterance_is_retrieved_with_its_transcript_once_there_is_one(beta: bool) -> None:
+def test_utterance_is_retrieved_with_transcript_once_it_exists(beta: bool) -> None:
     service = _new(beta=beta)
     service.user_audio_item("item_a", None)
     assert _retrieved(service, "item_a")["content"] == [{"type": "input_audio", "transcript": None}]

@@ -50,7 +50,7 @@ class TestUpgrade:
         assert "\r\nSec-WebSocket-Protocol: realtime\r\n" in text
         assert "Extensions" not in text  # permessage-deflate is not offered
 
-    def test_repeated_headers_are_sent_repeatedly_and_replace_no_handshake_header(self) -> None:
+    def test_repeated_headers_are_sent_and_keep_handshake_headers(self) -> None:
         request = OpenRequest("ws://u:p@h/", (("Authorization", "Bearer t"), ("X-A", "1"), ("X-A", "2")))
         text = WebSocketClient(request).start().decode()
         assert text.count("Authorization") == 1

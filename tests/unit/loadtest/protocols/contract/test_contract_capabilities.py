@@ -52,7 +52,7 @@ def turn(name: str) -> tuple[Line, set[EventKind]]:
 
 
 @every_wire
-def test_what_is_declared_not_observable_exists_and_has_a_reason(name: str) -> None:
+def test_unobservable_metrics_exist_and_have_a_reason(name: str) -> None:
     for metric, reason in Line(name).caller.capabilities.not_observable.items():
         assert metric in DEFINITIONS
         assert reason.strip()
@@ -145,7 +145,7 @@ def test_the_set_follows_what_the_wire_cannot_show(name: str) -> None:
 
 
 @every_wire
-def test_the_turns_of_a_call_withhold_what_was_left_out_and_nothing_else(name: str) -> None:
+def test_turns_withhold_exactly_the_metrics_that_were_left_out(name: str) -> None:
     call = ScriptedCall(name)
     call.ask()
     call.answer()
@@ -157,7 +157,7 @@ def test_the_turns_of_a_call_withhold_what_was_left_out_and_nothing_else(name: s
 
 
 @every_wire
-def test_the_kept_file_has_the_chosen_objectives_as_they_are_written(name: str) -> None:
+def test_kept_objectives_file_has_chosen_objectives_as_written(name: str) -> None:
     chosen = built_in_objectives(Line(name).caller.capabilities.not_observable)
     assert parse_objectives(chosen.text, "objectives.yaml") == chosen.objectives
 
@@ -170,7 +170,7 @@ def test_one_line_names_what_was_left_out_and_why() -> None:
     assert built_in_objectives({}).sentence("openai-realtime") is None
 
 
-def test_of_runs_whose_choice_was_not_kept_the_built_in_set_alone_follows_the_wire() -> None:
+def test_built_in_objectives_follow_wire_where_none_were_kept() -> None:
     built_in = default_objectives()
     of_a_file = parse_objectives(built_in_objectives({}).text, "mine.yaml")
     assert of_a_file == built_in
@@ -262,7 +262,7 @@ def test_two_different_values_of_one_thing_are_refused(name: str, options: dict[
         ("wyoming", {"stages": ["asr"], "speaker": "a"}),
     ],
 )
-def test_the_setting_of_a_stage_that_a_wire_does_not_have_is_refused(name: str, setting: dict[str, Any]) -> None:
+def test_setting_of_stage_absent_from_wire_is_refused(name: str, setting: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="leave it out"):
         sent_with(name, settings=setting)
 

@@ -136,7 +136,7 @@ def test_the_end_of_sending_is_not_the_end_of_hearing(name: str) -> None:
 
 
 @every_voice
-def test_a_caller_who_interrupts_is_answered_anew(name: str) -> None:
+def test_interrupting_caller_is_answered_again(name: str) -> None:
     call = ScriptedCall(name, two_turns(barge_in=ReplyPoint(after_ns=300 * MS)))
     script = SCRIPTS[name]
     call.ask()
@@ -227,7 +227,7 @@ def replace_counts(turn: Turn) -> dict[str, object]:
 
 
 @every_voice
-def test_a_silent_caller_is_not_answered_and_no_fault_of_the_service(name: str) -> None:
+def test_unanswered_silent_caller_is_no_fault_of_service(name: str) -> None:
     plan = make_plan()
     silent = replace(plan.turns[0], clip=None, silence_ns=1_000 * MS)
     call = ScriptedCall(name, replace(plan, turns=(silent,)))

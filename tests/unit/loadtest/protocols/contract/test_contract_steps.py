@@ -33,7 +33,7 @@ def every_wire_with(step: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", having(step))
 
 
-def test_every_registered_protocol_has_a_script_and_every_script_a_protocol() -> None:
+def test_every_protocol_has_a_script_and_every_script_a_protocol() -> None:
     assert sorted(SCRIPTS) == sorted(registry.names())
 
 
@@ -152,7 +152,7 @@ def test_a_reply_that_the_endpoint_breaks_off(name: str) -> None:
 
 
 @every_wire
-def test_a_caller_who_interrupts_is_understood(name: str) -> None:
+def test_interruption_by_caller_causes_no_error(name: str) -> None:
     line = opened(name)
     line.turn(until="audio")
     before = len(line.events)
@@ -249,7 +249,7 @@ def test_an_unknown_message_is_counted_and_changes_nothing(name: str) -> None:
 
 
 @every_wire_with("malformed")
-def test_what_breaks_the_protocol_is_an_error_and_the_turn_after_it_is_heard(name: str) -> None:
+def test_protocol_violation_is_error_and_next_turn_works(name: str) -> None:
     line = opened(name)
     malformed = line.script.malformed()
     assert malformed is not None

@@ -99,7 +99,7 @@ def test_settings_are_the_packages_own_and_follow_the_welcome(
     assert (event.kind, event.metadata) == (KIND.READY, {"session.id": SERVER["welcome"]["request_id"]})
 
 
-def test_the_key_and_the_trace_are_in_headers_and_the_path_is_completed() -> None:
+def test_key_and_trace_are_in_headers_and_path_is_completed() -> None:
     caller = DeepgramCaller(CallerOptions(token="key", headers=(("X-Shift", "late"),)))
     request = caller.upgrade("wss://agent.deepgram.com", TRACE)
     assert request.url == "wss://agent.deepgram.com/v1/agent/converse"
@@ -163,7 +163,7 @@ def test_a_turn_in_the_packages_messages() -> None:
     assert {event.response_id for event in found} == {None}, "the wire names no replies"
 
 
-def test_what_the_service_states_of_itself_is_kept_under_its_own_names() -> None:
+def test_latencies_of_service_are_kept_under_its_own_names() -> None:
     caller = ready()
     _, started = get(caller, "agent-started-speaking")
     assert started.service_ns == {
@@ -186,7 +186,7 @@ def test_what_the_service_states_of_itself_is_kept_under_its_own_names() -> None
     assert report.service_ns == {"LatencyReport.stt_latency": 0}
 
 
-def test_functions_that_the_client_makes_are_answered_with_their_canned_results() -> None:
+def test_client_functions_are_answered_with_canned_results() -> None:
     caller = ready(tools={"light": "on"})
     found = get(caller, "function-call-request")
     assert [event.kind for event in found] == [KIND.RESPONSE_STARTED, KIND.ERROR]
@@ -258,14 +258,14 @@ def test_options_that_contradict_the_settings_are_named_at_once() -> None:
         assert what in line
 
 
-def test_an_agent_that_is_configured_at_deepgram_takes_no_options_and_leaves_turns_to_either() -> None:
+def test_agent_configured_at_deepgram_takes_no_options() -> None:
     assert len(faults(CallerOptions(model="m", voice="v", instructions="i", settings={"agent": "a"}))) == 3
     both = DeepgramCaller(CallerOptions("manual", settings={"agent": "a"})).capabilities.turn_controls
     assert both == {"server", "manual"}
     assert faults(CallerOptions(settings={"agent": ""}))
 
 
-def test_what_the_agents_settings_say_is_sent_as_it_is() -> None:
+def test_agent_settings_are_sent_unchanged() -> None:
     provider = {"type": "deepgram", "version": "v2", "model": "flux-general-multi"}
     agent = {
         "greeting": "Hello.",

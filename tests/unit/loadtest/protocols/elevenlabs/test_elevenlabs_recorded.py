@@ -40,7 +40,7 @@ def test_every_client_event_of_the_vendors_package_is_known() -> None:
     assert set(session()["client_events"]) <= CLIENT_EVENTS
 
 
-def test_nothing_but_what_the_vendors_client_does_not_know_is_unknown() -> None:
+def test_only_events_unknown_to_vendor_client_are_unknown() -> None:
     caller = make_caller("elevenlabs", CallerOptions(settings={"client_events": EVERY_EVENT, "tools": TOOLS}))
     events = [event for each in session()["messages"] for event in caller.receive(json.dumps(each["message"]))]
     assert [event.raw_type for event in events if event.kind is EventKind.UNKNOWN] == ["agent_mood"]
@@ -48,7 +48,7 @@ def test_nothing_but_what_the_vendors_client_does_not_know_is_unknown() -> None:
     assert ready.metadata == {"session.id": session()["conversation_id"]}
 
 
-def test_the_vendors_models_understand_every_member_of_our_first_message() -> None:
+def test_vendor_models_understand_all_members_of_first_message() -> None:
     initiation = session()["initiation"]
     assert first_message() == initiation["given"], "record it again: tests/integration/recorders/record_elevenlabs.py"
     # The models are those of the HTTP API, in which the message has no type.
@@ -82,7 +82,7 @@ class UsualScript(ElevenLabsScript):
     "conversation",
     [
         conversations.test_two_turns_have_the_moments_of_their_scripts,
-        conversations.test_a_caller_who_interrupts_is_answered_anew,
+        conversations.test_interrupting_caller_is_answered_again,
         conversations.test_the_end_of_sending_is_not_the_end_of_hearing,
         conversations.test_a_server_that_never_answers_gave_no_reply,
         conversations.test_a_fatal_error_ends_the_call_with_its_cause,

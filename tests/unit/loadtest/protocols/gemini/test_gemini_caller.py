@@ -63,7 +63,7 @@ def setup_of(options: CallerOptions, url: str = f"wss://{HOST}") -> dict[str, An
         ("wss://gateway.example/live", None, "wss://gateway.example/live", None),
     ],
 )
-def test_the_address_is_completed_and_the_key_is_where_the_service_reads_it(
+def test_address_is_completed_and_key_is_where_service_reads_it(
     url: str, token: str | None, completed: str, header: tuple[str, str] | None
 ) -> None:
     request = GeminiCaller(CallerOptions(token=token, headers=(("x-own", "1"),))).upgrade(url, TRACE)
@@ -72,7 +72,7 @@ def test_the_address_is_completed_and_the_key_is_where_the_service_reads_it(
     assert list(request.headers) == expected
 
 
-def test_the_trace_is_in_a_header_only_and_missing_where_there_is_none() -> None:
+def test_trace_is_only_in_header_and_absent_without_one() -> None:
     caller = GeminiCaller(CallerOptions(model="m"))
     assert caller.upgrade(f"wss://{HOST}", None).headers == ()
     caller.upgrade(f"wss://{HOST}", TRACE)
@@ -85,7 +85,7 @@ def test_the_version_of_an_address_without_a_path_is_a_setting() -> None:
     assert "/ws/google.ai.generativelanguage.v1alpha." in caller.upgrade(f"wss://{HOST}", None).url
 
 
-def test_a_setup_says_what_was_chosen_and_leaves_the_rest_to_the_service() -> None:
+def test_setup_has_chosen_options_and_leaves_rest_to_service() -> None:
     assert setup_of(CallerOptions(model="gemini-live")) == {
         "model": "models/gemini-live",
         "generationConfig": {"responseModalities": ["AUDIO"]},
@@ -141,7 +141,7 @@ def test_models_have_full_names() -> None:
     assert "model" not in setup_of(CallerOptions()), "the service says itself that it is missing"
 
 
-def test_in_manual_turns_the_caller_marks_its_speech_and_never_ends_the_stream() -> None:
+def test_manual_turns_mark_speech_and_never_end_the_stream() -> None:
     caller = GeminiCaller(CallerOptions("manual", model="m"))
     (message,) = caller.opened()
     assert json.loads(str(message))["setup"]["realtimeInputConfig"] == {
@@ -153,7 +153,7 @@ def test_in_manual_turns_the_caller_marks_its_speech_and_never_ends_the_stream()
     assert caller.goodbye() == (), "audioStreamEnd belongs to automatic detection only"
 
 
-def test_under_automatic_detection_only_the_end_of_the_stream_is_announced() -> None:
+def test_automatic_detection_announces_only_end_of_stream() -> None:
     caller = GeminiCaller(CallerOptions(model="m"))
     assert caller.begin_turn(SpokenText("x")) == ()
     assert caller.end_turn() == ()
@@ -190,7 +190,7 @@ def test_all_faults_of_settings_are_reported_at_once() -> None:
     assert "write the names as the wire does: generation_config" in found
 
 
-def test_settings_of_the_services_detection_have_no_place_in_manual_turns() -> None:
+def test_detection_settings_are_refused_with_manual_turns() -> None:
     settings = {"start_sensitivity": "low", "prefix_padding_ms": 0, "voice_activity": True}
     with pytest.raises(UsageError) as caught:
         GeminiCaller(CallerOptions("manual", settings=settings))
@@ -219,9 +219,7 @@ def test_settings_of_the_services_detection_have_no_place_in_manual_turns() -> N
         ),
     ],
 )
-def test_what_can_be_observed_follows_from_the_settings(
-    options: CallerOptions, hidden: set[str], shown: set[str]
-) -> None:
+def test_observable_metrics_follow_from_settings(options: CallerOptions, hidden: set[str], shown: set[str]) -> None:
     declared = GeminiCaller(options).capabilities.not_observable
     assert hidden <= set(declared)
     assert not shown & set(declared)
@@ -246,9 +244,7 @@ def test_what_can_be_observed_follows_from_the_settings(
         (1008, "models/gemini-none is not found for API version v1beta", None),
     ],
 )
-def test_a_limit_is_distinguished_from_an_internal_error_with_the_same_close_code(
-    code: int, reason: str, cause: Failure | None
-) -> None:
+def test_limit_is_distinguished_from_internal_error_by_reason(code: int, reason: str, cause: Failure | None) -> None:
     found = GeminiCaller(CallerOptions()).close_cause(code, reason)
     assert found == cause
 
@@ -367,7 +363,7 @@ def test_both_make_the_same_of_every_message(name: str) -> None:
 
 
 @every_session
-def test_a_message_that_a_gateway_of_the_vendors_types_has_written_anew_is_the_same(name: str) -> None:
+def test_message_rewritten_by_vendor_types_is_equivalent(name: str) -> None:
     """The types write URL-safe base64 and names with underscores, and wrap nothing else otherwise."""
     theirs, ours = caller(name), caller(name)
     for each in session(name)["received"]:
@@ -402,7 +398,7 @@ def test_both_send_the_same_for_the_same_acts(name: str) -> None:
     assert [json.loads(str(act)) for act in acts] == expected
 
 
-def test_refusals_are_closes_whose_reason_both_show() -> None:
+def test_close_with_known_reason_is_a_refusal() -> None:
     found = {
         each["name"]: GeminiCaller(CallerOptions()).close_cause(each["code"], each["reason"]) for each in refused()
     }

@@ -85,7 +85,7 @@ def speaking() -> Agent:
     return agent
 
 
-def test_where_to_wait_and_for_how_long() -> None:
+def test_listening_address_and_wait_follow_options() -> None:
     request = ConsoleCaller(CallerOptions()).upgrade("tcp-listen://127.0.0.1:7777", f"00-{1:032x}-{1:016x}-01")
     assert (request.url, request.wait_s, request.headers) == ("tcp-listen://127.0.0.1:7777", 60.0, ())
     patient = ConsoleCaller(CallerOptions(settings={"wait_s": 5}))
@@ -119,7 +119,7 @@ def test_an_agent_that_is_not_initialized_is_ready_later() -> None:
     assert agent.state_is(STATES["listening"]) == []
 
 
-def test_what_is_flushed_before_the_session_is_ready_is_answered_at_once() -> None:
+def test_flush_before_session_is_ready_is_answered_at_once() -> None:
     agent = Agent(ready=False)
     agent.says()
     assert agent.flushes() == []
@@ -134,7 +134,7 @@ def test_a_request_that_the_agent_refuses() -> None:
         assert refused.message == "the agent refused the request 'x': internal error"
 
 
-def test_each_flush_that_holds_audio_is_answered_once_and_an_empty_one_never() -> None:
+def test_flush_with_audio_is_answered_once_and_empty_one_never() -> None:
     agent = Agent()
     assert agent.flushes() == []
     agent.says()
@@ -149,7 +149,7 @@ def test_each_flush_that_holds_audio_is_answered_once_and_an_empty_one_never() -
     assert list(agent.caller.played("of another wire")) == []
 
 
-def test_audio_that_is_cleared_before_it_is_flushed_is_still_answered() -> None:
+def test_audio_cleared_before_its_flush_is_still_answered() -> None:
     """The agent waits for an answer to its flush also where it cleared before it."""
     agent = Agent()
     agent.says()
@@ -187,7 +187,7 @@ def test_a_backchannel_that_the_agent_answers_closes_a_turn() -> None:
     assert kinds(agent.adds("user", transcription_delay=0.1)) == ["speech_stopped", "service_report"]
 
 
-def test_a_reply_that_is_added_to_no_conversation_ends_with_the_agents_state() -> None:
+def test_reply_without_conversation_item_ends_with_agent_state() -> None:
     agent = speaking()
     agent.caller.played("flush-1")
     (done,) = agent.becomes("listening")
@@ -222,7 +222,7 @@ def test_a_reply_that_begins_before_the_one_before_has_ended() -> None:
     assert kinds(agent.says()) == ["response_done", "response_started", "audio"]
 
 
-def test_a_realtime_model_whose_transcript_comes_after_its_answer() -> None:
+def test_transcript_after_answer_of_realtime_model_is_kept() -> None:
     agent = Agent()
     assert kinds(agent.hears("speaking")) == ["speech_started"]
     assert kinds(agent.hears("listening")) == ["speech_stopped"]
@@ -272,7 +272,7 @@ def test_usage_counts_from_the_turns_beginning() -> None:
     assert [event.usage for event in updated(12)] == [{"output_tokens": 7}]
 
 
-def test_messages_that_only_callers_send_and_items_that_are_no_messages_are_nothing() -> None:
+def test_caller_messages_and_non_message_items_are_ignored() -> None:
     agent = Agent()
     assert agent.sends(audio_playback_finished={}) == []
     assert agent.sends(audio_input={}) == []
@@ -322,7 +322,7 @@ def added(role: str, *, interrupted: bool = False) -> bytes:
     return session(conversation_item_added=Event.ConversationItemAdded(item=item))
 
 
-def test_each_call_has_a_room_and_an_identity_of_its_own_and_its_trace() -> None:
+def test_each_call_has_own_room_identity_and_trace() -> None:
     join = joined(api_key="key", agent_name="helper")
     assert (join.secret, join.api_key, join.agent_name) == ("secret", "key", "helper")
     assert (join.room, join.identity) == (f"voiceprobe-{7:032x}", f"caller-{7:032x}")
@@ -352,7 +352,7 @@ def test_the_session_is_ready_when_an_agent_is() -> None:
     assert [event.kind for event in caller.receive(AgentState("listening"))] == [EventKind.READY]
 
 
-def test_a_turn_by_the_attributes_and_text_streams_of_a_room_alone() -> None:
+def test_room_attributes_and_text_streams_alone_give_a_turn() -> None:
     room = Room()
     assert room.kinds(RoomTranscript("1", "turn", False), RoomTranscript("1", "turn it on", True)) == [
         "asr_partial",
@@ -377,7 +377,7 @@ def test_audio_that_overtakes_the_agents_state_begins_the_reply() -> None:
     ]
 
 
-def test_states_that_both_the_room_and_the_session_tell_count_once() -> None:
+def test_states_reported_by_room_and_session_count_once() -> None:
     room = Room()
     changed = session(agent_state_changed=Event.AgentStateChanged(old_state="AS_LISTENING", new_state="AS_SPEAKING"))
     assert room.kinds(changed, AgentState("speaking"), LOUD) == [

@@ -42,7 +42,7 @@ def test_a_service_that_cannot_be_reached_refuses_the_session() -> None:
     assert (error.kind, error.fatal, error.failure) == (EventKind.ERROR, True, failure)
 
 
-def test_all_faults_of_the_settings_are_reported_at_once_and_no_value_is_shown() -> None:
+def test_all_settings_faults_are_reported_without_values() -> None:
     settings = {"llm_url": "ftp://secret", "asr_rate_hz": 11_025, "tts_voise": "secret", "tts_rate_hz": "secret"}
     with pytest.raises(UsageError) as error:
         make_caller("http-cascade", CallerOptions("manual", settings=settings))
@@ -64,7 +64,7 @@ def test_a_key_comes_from_the_environment_and_is_never_shown(given: str, monkeyp
 # A turn of the cascade.
 
 
-def test_the_utterance_is_sent_as_a_wav_file_with_the_trace_and_a_name() -> None:
+def test_utterance_is_sent_as_named_wav_file_with_trace() -> None:
     settings = {"asr_model": "whisper-1", "asr_language": "en", "asr_form": {"temperature": "0"}}
     services = Services("http-cascade", CallerOptions("manual", token="key", settings=settings))
     services.ready()
@@ -87,7 +87,7 @@ def test_the_utterance_is_sent_as_a_wav_file_with_the_trace_and_a_name() -> None
         assert file.readframes(10_000) == np.tile(np.arange(320, dtype="<i2"), 4).tobytes()
 
 
-def test_speech_begins_with_the_first_sentence_and_the_next_ones_wait_for_their_turn() -> None:
+def test_speech_begins_with_first_sentence_and_next_ones_wait() -> None:
     services = answering()
     services.words("It is mild")
     assert not [request for request in services.requests if request.url.endswith("speech")]
@@ -113,7 +113,7 @@ def test_speech_begins_with_the_first_sentence_and_the_next_ones_wait_for_their_
     assert len(set(names)) == len(names)
 
 
-def test_what_the_gateway_says_and_what_was_used_is_on_the_reply() -> None:
+def test_gateway_report_and_usage_are_on_the_reply() -> None:
     services = Services("http-cascade")
     services.ready()
     services.say()
@@ -183,7 +183,7 @@ def test_stages_at_different_addresses_with_different_models() -> None:
 # Interruptions.
 
 
-def test_an_interruption_cancels_what_runs_and_the_reply_ends_as_cancelled() -> None:
+def test_interruption_cancels_requests_and_reply_is_canceled() -> None:
     services = answering()
     services.words("One. Two. Three.")
     old, speech = services.last("completions").request_id, services.last("speech").request_id
@@ -200,7 +200,7 @@ def test_an_interruption_cancels_what_runs_and_the_reply_ends_as_cancelled() -> 
     assert messages[1]["content"] == "One. Two. Three.", "what was begun to be said is part of the conversation"
 
 
-def test_a_turn_that_ends_while_the_last_one_is_answered_gives_that_one_up() -> None:
+def test_new_turn_cancels_answer_still_running_for_the_last() -> None:
     services = answering()
     running = services.last("completions").request_id
     services.say()
@@ -230,7 +230,7 @@ def test_a_recognizer_that_fails_ends_the_turn_with_its_words() -> None:
 
 
 @pytest.mark.parametrize("stage", ["completions", "speech"])
-def test_a_stage_that_breaks_off_fails_the_reply_and_cancels_the_others(stage: str) -> None:
+def test_failed_stage_fails_reply_and_cancels_the_others(stage: str) -> None:
     services = answering()
     services.words("One. Two.")
     failure = Failure("tcp", "ECONNRESET")
@@ -251,7 +251,7 @@ def test_a_key_that_is_refused_in_a_turn_ends_the_call() -> None:
     assert [event.status for event in found if event.kind is EventKind.RESPONSE_DONE] == ["cancelled"]
 
 
-def test_silence_that_was_recognized_as_nothing_gets_an_empty_reply() -> None:
+def test_silence_recognized_as_nothing_gets_empty_reply() -> None:
     services = Services("http-cascade")
     services.ready()
     services.say()
@@ -270,7 +270,7 @@ def test_an_answer_that_was_cut_by_its_length_is_incomplete() -> None:
     assert (done.kind, done.status, done.message) == (EventKind.RESPONSE_DONE, "incomplete", "length")
 
 
-def test_the_language_model_alone_gets_the_text_that_the_caller_says() -> None:
+def test_llm_protocol_sends_caller_text_to_model_only() -> None:
     services = Services("llm")
     services.ready()
     services.say("turn it on")
@@ -300,7 +300,7 @@ def asked(services: Services, before: int) -> list[str]:
     return [json.loads(each.body)["messages"][-1]["content"] for each in services.requests[before:]]
 
 
-def test_recorded_partials_are_sent_to_the_language_model_at_their_times(tmp_path: Path) -> None:
+def test_recorded_partials_are_sent_to_model_at_their_times(tmp_path: Path) -> None:
     partials = [[FRAME_MS, "turn"], [3 * FRAME_MS, "turn it"], [3 * FRAME_MS + 0.1, "turn it on"]]
     line = {"utterance": "u1", "partials": partials, "final": [4 * FRAME_MS, "turn it on please"]}
     services = recorded(tmp_path, line)
@@ -318,7 +318,7 @@ def test_recorded_partials_are_sent_to_the_language_model_at_their_times(tmp_pat
     assert len(services.requests) == 4
 
 
-def test_a_recording_whose_last_words_came_after_the_speech_is_replayed_to_its_end(tmp_path: Path) -> None:
+def test_recording_that_outlasts_speech_is_replayed_to_its_end(tmp_path: Path) -> None:
     services = recorded(tmp_path, {"utterance": "u1", "partials": [], "final": [4 * FRAME_MS, "turn it on"]})
     services.take(services.caller.begin_turn(SpokenText("turn it on", utterance_id="u1")))
     services.frame()

@@ -54,7 +54,7 @@ def head_and_rest(caller: TelephonyCaller) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wire", [name for name in WIRES if name != "vonage"])
-def test_every_message_of_a_call_has_the_next_number_and_every_frame_its_place(wire: str) -> None:
+def test_messages_are_numbered_and_frames_have_their_place(wire: str) -> None:
     caller = make(wire, dtmf="12")
     sent = [json.loads(message) for message in caller.opened()][-1:]
     places: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ def test_a_clear_is_confirmed_where_the_provider_does(wire: str, expected: dict[
 
 
 @pytest.mark.parametrize("wire", STREAM)
-def test_a_message_for_another_stream_is_a_fault_and_is_not_played(wire: str) -> None:
+def test_message_for_another_stream_is_fault_and_is_not_played(wire: str) -> None:
     caller = make(wire)
     message = json.dumps({"event": "clearAudio" if wire == "plivo" else "clear", STREAM[wire][0]: "someone else's"})
     (event,) = caller.receive(message)
@@ -203,7 +203,7 @@ def test_audio_with_a_files_header_is_a_fault(header: bytes) -> None:
     assert events[0].failure.code == "audio_header"
 
 
-def test_what_no_provider_defines_is_unknown() -> None:
+def test_event_that_no_provider_defines_is_unknown() -> None:
     (event,) = make("twilio").receive('{"event":"dtmf","dtmf":{"digit":"1"}}')
     assert (event.kind, event.raw_type) == (EventKind.UNKNOWN, "dtmf")
     (event,) = make("plivo").receive('{"event":"sendDTMF","dtmf":"1"}')
@@ -231,7 +231,7 @@ def test_plivo_audio_is_decoded_as_each_message_states(media: Any, rate_hz: int 
         assert (event.rate_hz, len(event.audio or b"")) == (rate_hz, 2 * samples)
 
 
-def test_a_reply_ends_by_silence_unless_marks_are_meant_to_end_it() -> None:
+def test_reply_ends_by_silence_unless_marks_end_it() -> None:
     caller = make("twilio")
     assert caller.capabilities.reply_end == "silence"
     for message in (TWILIO_MEDIA, json.loads(mark("twilio", "end")), TWILIO_CLEAR):
@@ -280,7 +280,7 @@ def test_only_metrics_that_exist_are_declared_as_not_observable() -> None:
         (VONAGE, {"Authorization"}),
     ],
 )
-def test_the_token_shows_the_agent_who_calls(wire: Any, names: set[str]) -> None:
+def test_token_authenticates_caller_to_agent(wire: Any, names: set[str]) -> None:
     opening = TelephonyCaller(wire, CallerOptions(token="s3cret")).upgrade("wss://agent.example/ws", TRACEPARENT)
     assert {name for name, _ in opening.headers} == names | {"traceparent"}
     signed = wire in (TWILIO, PLIVO)

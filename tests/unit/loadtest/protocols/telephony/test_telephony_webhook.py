@@ -171,7 +171,7 @@ def caller(wire: str, **settings: object) -> tuple[TelephonyCaller, OpenRequest]
     return made, made.upgrade("ws://127.0.0.1:1/unused", TRACE)
 
 
-def test_a_caller_asks_first_and_opens_the_stream_that_the_answer_names() -> None:
+def test_caller_asks_webhook_and_opens_the_stream_it_names() -> None:
     made, request = caller("twilio", parameters={"tier": "silver", "own": "1"})
     assert request.prior is not None
     assert (request.prior.request.method, request.prior.request.url) == ("POST", URL)
@@ -188,13 +188,13 @@ def test_a_caller_asks_first_and_opens_the_stream_that_the_answer_names() -> Non
 
 
 @pytest.mark.parametrize("wire", ["exotel", "vonage"])
-def test_a_provider_whose_webhook_is_not_supported(wire: str) -> None:
+def test_webhook_of_unsupported_provider_is_refused(wire: str) -> None:
     with pytest.raises(UsageError, match="this provider's webhook is not supported; those of twilio, telnyx, plivo"):
         caller(wire)
 
 
 @pytest.mark.parametrize("url", ["ws://h/", "not an address", "http:///voice", "http://u@h/", "https://h/#f"])
-def test_an_address_that_is_none_is_a_fault_and_is_not_shown(url: str) -> None:
+def test_invalid_webhook_address_is_fault_and_is_not_shown(url: str) -> None:
     with pytest.raises(UsageError, match="'webhook' is not valid: give the address of a voice webhook") as raised:
         caller("twilio", webhook=url)
     assert url not in str(raised.value)
@@ -215,7 +215,7 @@ def whole(message: Any) -> Message:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_the_agent_says_is_decoded_as_it_was_meant(variant: str) -> None:
+def test_agent_messages_are_decoded_as_recorded(variant: str) -> None:
     caller = make(variant)
     for line in (line for line in recorded(variant)[1] if "agent" in line):
         events = list(caller.receive(whole(line["message"])))

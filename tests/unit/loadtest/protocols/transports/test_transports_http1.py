@@ -32,7 +32,7 @@ def test_a_request() -> None:
     assert dict(head.headers) == {b"host": b"host:8080", b"x-a": b"1", b"content-length": b"4"}
 
 
-def test_credentials_of_the_address_are_a_header_and_not_part_of_the_host() -> None:
+def test_credentials_of_address_go_into_header_not_host() -> None:
     head, _ = read(Http1Client().send(HttpRequest("r", "GET", "https://us%20er:pass@host/")))
     fields = dict(head.headers)
     assert fields[b"host"] == b"host"
@@ -69,7 +69,7 @@ def test_a_response_that_is_cut_off_is_not_completed() -> None:
 
 
 @pytest.mark.parametrize("data", [b"not HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
-def test_what_is_not_http_is_a_violation(data: bytes) -> None:
+def test_data_that_is_not_http_is_violation(data: bytes) -> None:
     client = Http1Client()
     client.send(GET)
     (failed,) = client.receive(data)
@@ -94,7 +94,7 @@ def test_interim_responses_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("later", [b"HTTP/1.1 200 OK\r\n\r\n", b"noise"])
-def test_what_comes_unasked_ends_the_connection(later: bytes) -> None:
+def test_unrequested_data_ends_the_connection(later: bytes) -> None:
     client = Http1Client()
     client.send(GET)
     client.receive(b"HTTP/1.1 204 No Content\r\n\r\n")

@@ -15,7 +15,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RESULT = [EventKind.ASR_FINAL, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
 
 
-def test_the_model_is_named_before_anything_else_and_the_trace_is_in_a_header() -> None:
+def test_model_is_named_first_and_trace_is_in_header() -> None:
     caller = VllmCaller(CallerOptions("manual", model="voxtral", token="key", settings={"language": "en"}))
     headers = dict(caller.upgrade("ws://h/v1/realtime", TRACE).headers)
     assert headers == {"Authorization": "Bearer key", "traceparent": TRACE}
@@ -48,7 +48,7 @@ def test_a_turn_is_its_transcript(script: type[VllmScript]) -> None:
 
 
 @pytest.mark.parametrize("script", [VllmScript, SglangScript])
-def test_an_utterance_that_could_not_be_recognized_fails_its_turn(script: type[VllmScript]) -> None:
+def test_unrecognizable_utterance_fails_its_turn(script: type[VllmScript]) -> None:
     line = Line("vllm-realtime", script())
     line.open()
     line.say()
@@ -61,7 +61,7 @@ def test_an_utterance_that_could_not_be_recognized_fails_its_turn(script: type[V
 
 
 @pytest.mark.parametrize("repeats", ["delta", "completed", "failed"])
-def test_what_sglang_says_again_about_an_earlier_utterance_is_no_result_of_the_next(repeats: str) -> None:
+def test_sglang_repeats_of_earlier_utterance_are_ignored(repeats: str) -> None:
     caller = VllmCaller(CallerOptions("manual", settings={"server": "sglang"}))
 
     def kinds_of(what: str, item: str) -> list[EventKind]:
