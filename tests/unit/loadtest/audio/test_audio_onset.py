@@ -70,7 +70,7 @@ def test_sustained_requires_fifty_milliseconds(length_ms: int, audible: bool) ->
     assert span_of(stream, "rms-10ms") == expected
 
 
-def test_a_click_before_speech_is_not_sustained_and_the_later_segment_counts() -> None:
+def test_click_before_speech_is_not_sustained_and_speech_counts() -> None:
     stream = placed(1000, np.full(48, 20_000, np.int16)) + placed(12_000, tone(4800))
     assert span_of(stream, "rms-10ms")[0] == 1000
     assert span_of(stream, "sustained-50ms")[0] == 12_000
@@ -83,7 +83,7 @@ def test_the_last_sample_belongs_to_the_last_segment() -> None:
         assert span_of(stream, preset) == (2000, 12_399)
 
 
-def test_the_last_sample_before_a_position_is_that_of_the_preceding_sound() -> None:
+def test_last_sample_before_position_is_that_of_preceding_sound() -> None:
     span = AudibleSpan(DEFAULT_PRESET, 24_000)
     span.feed(placed(2_400, tone(4_800)) + placed(16_800, tone(4_800)))
     for moment, last in ((2_000, None), (4_000, 3_999), (7_200, 7_199), (12_000, 7_199), (20_000, 19_999)):
@@ -99,7 +99,7 @@ def test_a_short_sound_after_a_sustained_one_does_not_extend_it() -> None:
     assert span_of(stream, "rms-10ms") == (2000, 10_239)
 
 
-def test_a_stream_that_ends_inside_a_hop_is_evaluated_to_its_last_sample() -> None:
+def test_stream_that_ends_inside_hop_is_read_to_its_last_sample() -> None:
     stream = np.full(24 * 60 + 13, 5000, np.int16)
     for preset in PRESETS:
         assert span_of(stream, preset) == (0, len(stream) - 1)
@@ -278,7 +278,7 @@ def test_decode_agrees_on_every_octet(
 
 
 @pytest.mark.parametrize(("law", "encode", "decode"), LAWS)
-def test_what_was_decoded_encodes_back(
+def test_decoded_samples_encode_back(
     law: g711_reference.Law, encode: Callable[[Pcm16], bytes], decode: Callable[[bytes], Pcm16]
 ) -> None:
     again = decode(encode(decode(bytes(range(256)))))

@@ -74,7 +74,7 @@ def test_parts_of_it_are_found(part: str) -> None:
         *(base64.b64encode(bytes(range(256))).decode(), bytes(range(256)).hex()),
     ],
 )
-def test_nothing_else_is_found(text: str) -> None:
+def test_other_text_matches_no_needle(text: str) -> None:
     assert WORDS.found(text.encode()) == set()
     assert NUMBER.found(text.encode()) == set()
 

@@ -53,7 +53,7 @@ def test_a_voice_to_voice_error_has_the_errors_of_both_its_ends() -> None:
     assert found["voice_to_voice"].error_ns == 100_000
 
 
-def test_an_annotation_that_is_off_is_distinguished_from_the_instrument() -> None:
+def test_annotation_error_is_distinguished_from_instrument_error() -> None:
     early = turn(1, error_ns=70_000, speech_end_perf_ns=truth(1)["speech_end_perf_ns"] - 50 * MS)
     found = samples_of(early, truth(1), AnnotationError(0, -50 * MS))
     assert found["voice_to_voice"].error_ns == 50 * MS + 70_000
@@ -86,7 +86,7 @@ def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int |
     assert calibration_object(calibration(found))["steps"][0]["annotation_beyond"] == beyond
 
 
-def test_what_the_endpoint_does_not_know_for_certain_is_left_out() -> None:
+def test_uncertain_endpoint_times_are_left_out() -> None:
     assert "asr_final" not in samples_of(turn(1), truth(1, unsure=["asr_final"]))
     found = samples_of(turn(1), truth(1, unsure=["first_audio"]))
     assert "voice_to_voice" not in found
@@ -94,7 +94,7 @@ def test_what_the_endpoint_does_not_know_for_certain_is_left_out() -> None:
     assert samples_of(turn(1), truth(1, unsure=["speech_end"])) == {}
 
 
-def test_what_the_callers_did_not_measure_is_left_out() -> None:
+def test_unmeasured_caller_times_are_left_out() -> None:
     assert "asr_final" not in samples_of(turn(1, asr_final_perf_ns=None), truth(1))
     assert samples_of(turn(1, speech_end_perf_ns=None), truth(1)) == {}
 
@@ -114,7 +114,7 @@ def test_a_step_within_the_rule_is_trustworthy() -> None:
     assert good.stamps.n == 5 * 120
 
 
-def test_fewer_than_a_hundred_turns_are_judged_by_nobody() -> None:
+def test_fewer_than_a_hundred_turns_give_no_verdict() -> None:
     few = step(1, turns=99, error_ns=50 * MS)
     assert few.verdict == "too few turns"
     assert few.errors["voice_to_voice"].p99_ns is None
@@ -135,7 +135,7 @@ def measured(turns: Sequence[Turn], **rows: Any) -> CalibrationStep:
     return measure_step(1, 1, turns, truths, NO_USAGE)
 
 
-def test_a_large_error_within_its_stated_interval_is_a_goal_missed_and_no_failure() -> None:
+def test_large_error_within_stated_interval_is_missed_goal_only() -> None:
     """A generator that was held up for 30 ms between question and answer says so, and is right."""
     wide = measured([turn(number, error_ns=30 * MS, held_up_ns=30 * MS) for number in range(1, 121)])
     assert (wide.verdict, wide.failed) == ("trustworthy", ())
@@ -144,7 +144,7 @@ def test_a_large_error_within_its_stated_interval_is_a_goal_missed_and_no_failur
 
 
 @pytest.mark.parametrize(("turns", "outside", "verdict"), [(999, 1, 0), (1_000, 1, 1), (1_000, 2, 0), (2_000, 2, 1)])
-def test_one_interval_in_a_thousand_may_be_wrong_and_of_fewer_none(turns: int, outside: int, verdict: int) -> None:
+def test_one_interval_in_thousand_may_be_wrong_and_of_fewer_none(turns: int, outside: int, verdict: int) -> None:
     heard = [turn(number, error_ns=2 * MS if number <= outside else 0) for number in range(1, turns + 1)]
     found = measured(heard)
     assert found.verdict == ("trustworthy" if verdict else "not trustworthy")
@@ -172,7 +172,7 @@ def test_a_turn_that_states_no_interval_is_not_taken_as_exact() -> None:
     assert measured([]).intervals.share_within is None
 
 
-def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None:
+def test_over_one_percent_invalid_turns_are_named_with_reasons() -> None:
     turns = [turn(number, outcome="invalid" if number <= 3 else "ok") for number in range(1, 121)]
     truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
     bad = measure_step(1, 1, turns, truths, NO_USAGE)
@@ -182,7 +182,7 @@ def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None
     assert measure_step(1, 1, two, truths, NO_USAGE).verdict == "trustworthy"
 
 
-def test_turns_that_were_not_as_recorded_are_counted_apart_from_faults() -> None:
+def test_turns_not_as_recorded_are_counted_apart_from_faults() -> None:
     reasons = (("frame lateness", "drift"), ("clock step",), ("clock step", "drift"))
     spoiled = [turn(number, outcome="invalid", invalid_reasons=why) for number, why in enumerate(reasons, start=1)]
     found = measured([*spoiled, *(turn(number) for number in range(4, 121))])
@@ -203,14 +203,14 @@ def test_turns_that_the_store_has_not_got_are_lost() -> None:
     assert measure_step(1, 1, turns, truths, NO_USAGE).failed == ("10 of 130 turns lost",)
 
 
-def test_late_frames_and_stamps_are_goals_that_a_trustworthy_step_may_miss() -> None:
+def test_trustworthy_step_may_miss_goals_for_frames_and_stamps() -> None:
     late = step(2, lateness_ns=[1_500_000] * 30)
     assert late.verdict == "trustworthy"
     assert late.goals_missed == ("frames 1.500 ms late at p99 (goal: under 1 ms)",)
     assert step(2, error_ns=110_000).goals_missed == ("event stamps 0.110 ms off at p99 (goal: 0.1 ms)",)
 
 
-def test_an_endpoint_that_was_the_limit_is_no_evidence_against_the_generator() -> None:
+def test_limiting_endpoint_is_no_evidence_against_generator() -> None:
     behind = step(2, lags_ns=[6 * MS] * 10, error_ns=3 * MS)
     assert (behind.verdict, behind.failed) == ("endpoint-limited", ("p95 6.000 ms behind its plan",))
     unknown = step(2, unsure=["first_audio"])
@@ -223,7 +223,7 @@ def test_an_endpoint_that_was_the_limit_is_no_evidence_against_the_generator() -
     assert "turns not answered" in measure_step(1, 1, silent, truths, NO_USAGE).failed[0]
 
 
-def test_what_the_endpoint_did_not_read_in_time_is_no_error_of_the_instrument() -> None:
+def test_audio_not_read_by_endpoint_is_no_instrument_error() -> None:
     truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
     turns = [turn(number, endpoint_did_not_read=number < 3) for number in range(1, 121)]
     jammed = measure_step(1, 1, turns, truths, NO_USAGE)
@@ -233,7 +233,7 @@ def test_what_the_endpoint_did_not_read_in_time_is_no_error_of_the_instrument() 
     assert (borne.verdict, borne.unread, borne.errors["voice_to_voice"].n) == ("trustworthy", 1, 119)
 
 
-def test_the_ceiling_is_the_largest_trustworthy_load_and_a_second_try_counts() -> None:
+def test_ceiling_is_largest_trustworthy_load_of_best_attempts() -> None:
     steps = [step(2), step(4, error_ns=2 * MS), step(4, attempt=2), step(8, error_ns=2 * MS)]
     assert [(each.callers, each.attempt) for each in best_attempts(steps)] == [(2, 1), (4, 2), (8, 1)]
     ceiling = ceiling_of(steps)
@@ -249,7 +249,7 @@ def test_delays_are_distinguished() -> None:
     assert {delay: stats.n for delay, stats in found.items()} == {50 * MS: 1, 200 * MS: 4}
 
 
-def test_a_stalled_connection_counts_the_turns_that_nobody_answered() -> None:
+def test_stalled_connection_counts_unanswered_turns() -> None:
     rows = {"resp-1": truth(1)}
     unheard = turn(2, response_id=None, outcome="no_reply", outcome_observed="no_reply")
     stalled = measure_fault("stall", "", [turn(1), unheard], rows, answered=False)
@@ -362,7 +362,7 @@ def test_a_step_that_only_lost_turns_wants_no_more_processes() -> None:
     assert more_processes([lost], 4) is None
 
 
-def test_each_number_of_processes_has_the_largest_load_that_wanted_it() -> None:
+def test_each_process_count_has_the_largest_load_that_needs_it() -> None:
     steps = [step(2), step(4), failed(8), step(8, processes=2), step(12, processes=2), failed(16, processes=2)]
     ranges = process_ranges(steps)
     assert ranges == [ProcessRange(1, 4), ProcessRange(2, 12)]
@@ -377,7 +377,7 @@ def test_each_number_of_processes_has_the_largest_load_that_wanted_it() -> None:
     )
 
 
-def test_the_object_has_the_processes_of_each_load_and_the_sentence() -> None:
+def test_calibration_object_has_processes_per_load_and_sentence() -> None:
     steps = [step(2), failed(4), step(4, processes=2), failed(8, processes=2)]
     value = calibration_object(calibration(*steps))
     assert [each["processes"] for each in value["steps"]] == [1, 1, 2, 2]

@@ -36,7 +36,7 @@ def test_without_flags_the_settings_are_the_defaults() -> None:
     assert parsed() == SwarmSettings(host="ws://h")
 
 
-def test_the_protocol_follows_from_the_address_unless_it_is_given() -> None:
+def test_protocol_follows_from_address_unless_given() -> None:
     assert parsed(target="tcp://h:1").protocol == "wyoming"
     assert parsed(target="ws://h/ws-client").protocol == "pipecat"
     assert parsed("--protocol", "twilio", target="ws://h/ws-client").protocol == "twilio"
@@ -73,11 +73,11 @@ def test_a_command_has_no_more_flags_than_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("text", "ms"), [("500ms", 500), ("2s", 2_000), ("1.5m", 90_000), ("1h", 3_600_000), ("8", 8_000), ("0.5", 500)]
 )
-def test_every_flag_that_takes_a_time_takes_every_way_to_write_it(option: Option, text: str, ms: int) -> None:
+def test_every_duration_flag_accepts_every_notation(option: Option, text: str, ms: int) -> None:
     assert getattr(parsed(option.flag, text), option.name) == Duration(ms * 1_000_000)
 
 
-def test_what_is_not_a_duration_is_reported_of_each_flag_at_once() -> None:
+def test_invalid_durations_are_reported_for_all_flags_at_once() -> None:
     values = {"reply_timeout": "a while", "longest_reply": "2 weeks", "endpointing": "1s"}
     with pytest.raises(UsageError) as refused:
         settings_from(values)

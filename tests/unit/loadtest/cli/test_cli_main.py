@@ -62,7 +62,7 @@ def test_every_flag_that_cannot_be_used_is_named_at_once(
 
 
 @pytest.mark.parametrize("rollout", [[], ["--rollout"]], ids=["demo", "rollout"])
-def test_every_flag_of_a_demo_that_cannot_be_used_is_named_before_anything_is_done(
+def test_every_invalid_demo_flag_is_named_before_any_work(
     rollout: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(*_arguments: object, **_named: object) -> NoReturn:
@@ -102,7 +102,7 @@ def test_a_flag_that_is_not_a_number_is_a_fault_alone_too(command: str, capsys: 
     assert capsys.readouterr().err == f"voiceprobe: {fault}\n"
 
 
-def test_every_flag_of_a_search_that_cannot_be_used_is_named_at_once(
+def test_every_invalid_capacity_flag_is_named_at_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(TARGET_VARIABLE, raising=False)

@@ -42,7 +42,7 @@ def test_reasoning_is_a_first_token_and_no_answer() -> None:
     assert found.text == "Yes. No"
 
 
-def test_the_first_sentence_is_known_when_the_text_after_it_begins_else_at_the_end() -> None:
+def test_first_sentence_is_known_at_following_text_or_at_end() -> None:
     assert answer(at(300, "It costs 3."), at(400, "5 euros."), at(600, " And"), at(900, " so")).first_sentence_s == 0.5
     assert answer(at(300, "Only one."), at(400, "")).first_sentence_s == 1.0
     assert answer(at(300, "今日は"), at(400, "晴れ。"), at(600, "はい。")).first_sentence_s == pytest.approx(0.3)

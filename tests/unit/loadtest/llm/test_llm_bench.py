@@ -33,7 +33,7 @@ def plan(*experiments: Any, **options: Any) -> Plan:
     return Plan(prompts=options.pop("prompts", TALK), experiments=experiments, **options)
 
 
-def test_each_block_asks_every_cell_of_every_target_once_and_targets_one_after_the_other() -> None:
+def test_each_block_asks_each_target_once_in_varied_order() -> None:
     units = schedule(plan("lengths", "network", lengths=(20, 50), samples=15, seed=3), 3)
     assert Counter((unit.cell, unit.target, unit.block) for unit in units) == Counter(
         {(cell, target, block): 1 for cell in ("20", "50", "path") for target in range(3) for block in range(15)}
@@ -62,7 +62,7 @@ def test_system_prompts_have_their_size_and_no_common_beginning() -> None:
     assert all(900 <= len(prompt.replace(".", " .").split()) <= 1100 for prompt in prompts)
 
 
-def test_lengths_give_back_what_was_scripted_and_count_the_others_beside() -> None:
+def test_lengths_reproduce_script_and_count_other_lengths() -> None:
     short = {5: 12, 9: 40}  # tokens of two answers of 20
 
     def tokens_of(request: Any) -> int:
@@ -87,7 +87,7 @@ def test_lengths_give_back_what_was_scripted_and_count_the_others_beside() -> No
     assert found.counted_by["fast"] == ("server",)
 
 
-def test_keep_alives_and_counts_below_the_pieces_are_named_and_are_no_fault() -> None:
+def test_keep_alives_and_low_token_counts_are_only_oddities() -> None:
     pieces = tuple(LlmChunk(at, at, "a", events=2) for at in (2, 4, 6))
     answers = [
         LlmAnswer(target="it", started_ns=0, asked_ns=1, finished_ns=9, chunks=pieces, keep_alives=7, usage=usage)
@@ -98,7 +98,7 @@ def test_keep_alives_and_counts_below_the_pieces_are_named_and_are_no_fault() ->
     assert (found.faults["it"], sorted(found.oddities["it"].values())) == ({}, [1, 21])
 
 
-def test_cache_states_are_proved_by_the_servers_count_and_by_nothing_else() -> None:
+def test_cache_state_is_proved_only_by_count_of_server() -> None:
     counting, silent = Script(), Script(cache_counts=False)
     forgetful = Script()
     forgetful.seen = type("Nothing", (set,), {"add": lambda *_: None})()
@@ -115,7 +115,7 @@ def test_cache_states_are_proved_by_the_servers_count_and_by_nothing_else() -> N
     assert (contrary.first_token_s.n, contrary.contrary) == (0, 2)  # said to be warm, and was not
 
 
-def test_cached_tokens_are_counted_by_the_servers_metrics_where_its_answers_do_not() -> None:
+def test_cached_tokens_come_from_metrics_if_answers_lack_them() -> None:
     quiet = Script(cache_counts=False, counters=CacheCounters(700, 300))
     shared = Script(cache_counts=False, counters=CacheCounters(0, 0), of_others=1)
     counting = Script(counters=CacheCounters(0, 0))
@@ -163,7 +163,7 @@ def test_structured_answers_are_valid_by_their_schema_alone() -> None:
     assert valid == {("good", "schema"): 4, ("good", "tool"): 4, ("bad", "schema"): 4, ("bad", "tool"): 0}
 
 
-def test_loops_take_the_sum_of_their_calls_or_of_two_rounds_and_carry_the_answers() -> None:
+def test_loops_sum_their_calls_or_rounds_and_carry_answers() -> None:
     script = Script(first_s=0.1, per_token_s=0.0)
     results, found, _ = bench(plan("agent", loops=(3, 10)), it=script)
     totals = {(row.order, row.calls): row.total_s.value("p50") for row in found.agent}
@@ -186,7 +186,7 @@ def test_a_failed_call_fails_its_loop() -> None:
     assert sum(row.total_s.n for row in found.agent) == 5
 
 
-def test_closed_load_gives_the_rate_of_the_servers_and_saturation_at_their_number() -> None:
+def test_closed_load_gives_rate_of_servers_and_their_saturation() -> None:
     # An answer of 50 tokens takes 0.1 + 49 * 0.01 = 0.59 s; four are written at the same time.
     script = Script(servers=4)
     _, found, _ = bench(plan("concurrency", levels=(1, 2, 4, 8), level_s=118.0, within_s=0.5), it=script)
@@ -203,7 +203,7 @@ def test_closed_load_gives_the_rate_of_the_servers_and_saturation_at_their_numbe
 
 
 @pytest.mark.slow
-def test_open_arrivals_are_timed_from_when_they_were_due_and_their_real_rate_is_stated() -> None:
+def test_open_arrivals_are_timed_from_due_time_with_actual_rate() -> None:
     results, found, _ = bench(plan("concurrency", levels=(), rates=(5.0,), level_s=200.0), it=Script())
     (row,) = found.load
     assert (row.kind, row.dropped) == ("open", 0)
@@ -231,7 +231,7 @@ def test_quality_counts_a_fault_as_not_right() -> None:
     assert other.accuracy.good < 2 or other.by_kind["number"].good == 0
 
 
-def test_the_network_is_a_figure_of_its_own_with_its_share_of_the_first_token() -> None:
+def test_network_has_own_figure_and_share_of_first_token() -> None:
     _, found, _ = bench(plan("lengths", "network", lengths=(20,), samples=10), near=Script(first_s=0.1))
     (row,) = found.network
     assert row.round_trip_s.value("p90") == pytest.approx(0.01)
@@ -239,7 +239,7 @@ def test_the_network_is_a_figure_of_its_own_with_its_share_of_the_first_token() 
     assert row.tls_s.n == 0
 
 
-def test_a_target_that_cannot_be_asked_is_left_out_and_one_that_dies_is_asked_no_more() -> None:
+def test_unreachable_target_is_left_out_and_dying_one_given_up() -> None:
     refused = LlmFault("connection", "refused")
     absent = Script(fault_of=lambda _: refused)
     dying = Script(fault_of=lambda n: refused if n > 4 else None)

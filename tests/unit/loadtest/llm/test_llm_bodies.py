@@ -55,7 +55,7 @@ def test_the_wire_and_the_path_follow_from_the_address(url: str, wire: Wire, ask
     assert sent(url)[0] == asked_at
 
 
-def test_openais_body_asks_for_an_exact_length_usage_and_a_running_count() -> None:
+def test_openai_body_asks_for_exact_length_and_running_usage() -> None:
     _, body, headers = sent("http://h:1")
     assert headers["Authorization"] == "Bearer k-1"
     assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
@@ -81,7 +81,7 @@ def test_structured_output_in_each_wire() -> None:
     assert sent(gemini, tool)[1]["tools"][0]["functionDeclarations"] == [TOOL]
 
 
-def test_keys_travel_in_each_wires_own_header_and_the_system_prompt_in_its_own_field() -> None:
+def test_keys_and_system_prompt_use_own_header_and_field_per_api() -> None:
     _, body, headers = sent("https://api.anthropic.com")
     assert (headers["x-api-key"], "Authorization" in headers) == ("k-1", False)
     assert body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]

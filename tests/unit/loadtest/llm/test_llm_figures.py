@@ -29,9 +29,7 @@ def chance_below(count: int, n: int, fraction: float) -> float:
 
 @pytest.mark.parametrize("n", [6, 15, 36, 75, 105, 400])
 @pytest.mark.parametrize("name", MIN_COUNT_FOR)
-def test_each_side_of_an_interval_is_wrong_in_two_and_a_half_percent_at_most_and_the_nearest_such_rank(
-    n: int, name: str
-) -> None:
+def test_interval_of_percentile_is_wrong_in_at_most_five_percent(n: int, name: str) -> None:
     found = figure(range(1, n + 1)).at(name)
     if n < MIN_COUNT_FOR[name]:
         assert found is None
@@ -86,7 +84,7 @@ def test_a_rate_that_grows_to_the_end_is_not_steady() -> None:
     assert not found.is_steady
 
 
-def test_an_interval_of_a_rate_is_that_of_the_mean_of_its_batches_by_students_t() -> None:
+def test_interval_of_rate_is_students_t_of_its_batches() -> None:
     # Ten batches of 9 and 11 in turn: mean 10, standard deviation sqrt(10/9), t(0.975; 9) = 2.262.
     found = steady_rate([moment for at in range(10) for moment in evenly(at, at + 1, 9 + 2 * (at % 2))], 10)
     assert found is not None
@@ -94,7 +92,7 @@ def test_an_interval_of_a_rate_is_that_of_the_mean_of_its_batches_by_students_t(
     assert found.upper - found.value == pytest.approx(2.262157 * (10 / 9) ** 0.5 / 10**0.5, rel=1e-6)
 
 
-def test_no_good_answer_is_a_goodput_of_zero_and_too_few_answers_are_no_rate() -> None:
+def test_no_good_answer_is_zero_goodput_and_few_give_no_rate() -> None:
     steady = steady_rate(evenly(0, 10, 10), 10)
     assert steady is not None
     assert rate_in_steady_state(steady, [], 10).value == 0
@@ -105,20 +103,20 @@ def level(value: float) -> Rate:
     return Rate(value, value, value, 0.0, True, (value * 0.99, value * 1.01) * 5)
 
 
-def test_saturation_is_the_least_level_with_nine_tenths_of_the_highest_rate() -> None:
+def test_saturation_is_least_level_with_90_percent_of_top_rate() -> None:
     found = saturation({1: level(10), 2: level(19), 4: level(37), 8: level(40), 16: level(39)}, seed=1)
     assert found is not None
     assert (found.level, found.lower, found.upper, found.is_reached) == (4, 4, 4, True)
 
 
-def test_a_rate_that_grows_to_the_last_level_is_not_saturated_and_two_levels_say_nothing() -> None:
+def test_growing_rate_or_only_two_levels_give_no_saturation() -> None:
     found = saturation({1: level(10), 2: level(20), 4: level(40)}, seed=1)
     assert found is not None
     assert not found.is_reached
     assert saturation({1: level(10), 2: level(20)}, seed=1) is None
 
 
-def test_an_uncertain_saturation_has_an_interval_over_the_levels_between() -> None:
+def test_uncertain_saturation_has_interval_over_levels() -> None:
     noisy = Rate(36.0, 30.0, 42.0, 0.0, True, (30.0, 42.0) * 5)
     found = saturation({1: level(10), 2: noisy, 4: level(40), 8: level(40)}, seed=1)
     assert found is not None
@@ -141,7 +139,7 @@ def test_the_other_stages_are_added_to_each_first_sentence() -> None:
     assert (row.above_900_ms.good, row.above_900_ms.total) == (4, 40)
 
 
-def test_turns_of_a_run_are_paired_with_every_answer_and_their_number_is_that_of_the_fewer() -> None:
+def test_turns_of_run_are_paired_with_every_answer() -> None:
     # Sums: 0.5 and 1.0 in equal shares, whatever the pairing.
     row = predict(stall("a", *[0.1] * 50), OtherStages((0.4, 0.9) * 10, "a run"), seed=1)
     assert row.voice_to_voice_s.n == 20
@@ -157,7 +155,7 @@ def test_the_first_line_is_what_one_call_in_ten_waits() -> None:
     assert "p90 needs 10 answers, there are 3" in stall_sentence(stall("a", 1, 2, 3))
 
 
-def test_the_verdict_is_by_whole_intervals_and_says_what_would_decide_it() -> None:
+def test_verdict_uses_whole_intervals_and_names_what_is_missing() -> None:
     stalls = [stall("fast", *[0.1] * 40), stall("slow", *[0.5] * 40), stall("brief", *[0.2] * 12)]
     found = BenchRows(targets=["fast", "slow", "brief"], stalls=stalls)
     text = verdict(found, [predict(each, OTHERS, 1) for each in stalls])

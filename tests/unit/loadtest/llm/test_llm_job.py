@@ -181,7 +181,7 @@ WITHOUT_TEXT = {"llm_first_token_perf_ns": None, "llm_first_sentence_perf_ns": N
 @pytest.mark.parametrize(
     "changes", [{"asr_final_perf_ns": None}, WITHOUT_TEXT, {"first_audio_perf_ns": None}, {"phase_kind": "ramp"}]
 )
-def test_a_run_whose_turns_do_not_show_the_other_stages_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_run_whose_turns_lack_the_other_stages_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     run = latency_run("monday", 4)
     turns = [msgspec.structs.replace(turn, **changes) for turn in run.turns]
     folder = run_folder(tmp_path, "monday", Run(turns, run.spans))
@@ -189,7 +189,7 @@ def test_a_run_whose_turns_do_not_show_the_other_stages_is_refused(tmp_path: Pat
         check(asked(tmp_path, from_run=str(folder)), {})
 
 
-def test_a_store_that_cannot_be_read_is_a_fault_beside_others(tmp_path: Path) -> None:
+def test_unreadable_store_is_reported_with_other_faults(tmp_path: Path) -> None:
     (tmp_path / "damaged" / "store").mkdir(parents=True)
     (tmp_path / "damaged" / "store" / "store.duckdb").write_text("junk")
     with pytest.raises(UsageError) as caught:
@@ -198,14 +198,14 @@ def test_a_store_that_cannot_be_read_is_a_fault_beside_others(tmp_path: Path) ->
     assert "--samples 0" in str(caught.value)
 
 
-def test_a_transcript_made_beside_the_answer_says_nothing_of_the_model(tmp_path: Path) -> None:
+def test_turn_with_transcript_during_answer_is_not_used_as_rest(tmp_path: Path) -> None:
     run = latency_run("monday", 4)
     late = [msgspec.structs.replace(each, asr_final_perf_ns=each.llm_last_token_perf_ns) for each in run.turns[:8]]
     folder = run_folder(tmp_path, "monday", Run([*late, *run.turns[8:]], run.spans))
     assert len(check(asked(tmp_path, from_run=str(folder)), {}).others.rests_s) == 8  # of 12, a half of them clients'
 
 
-def test_no_target_that_answers_is_an_error_and_one_of_two_a_code(tmp_path: Path, bench: Any) -> None:
+def test_no_answering_target_is_error_and_one_of_two_exit_code(tmp_path: Path, bench: Any) -> None:
     refused = Script(fault_of=lambda _: LlmFault("connection", "nothing listens at 127.0.0.1:1"))
     with pytest.raises(EndpointUnreachable, match="nothing listens"):
         bench(asked(tmp_path, urls=NAMES[:1]), it=refused)
@@ -227,9 +227,7 @@ def test_an_interrupted_bench_shows_what_it_has(tmp_path: Path, bench: Any) -> N
 
 
 @pytest.mark.parametrize("load", [{"concurrency": "1,2"}, {"rates": "4"}])
-def test_an_interrupted_load_level_keeps_the_answers_that_were_finished(
-    tmp_path: Path, bench: Any, load: dict[str, str]
-) -> None:
+def test_interrupted_load_level_keeps_finished_answers(tmp_path: Path, bench: Any, load: dict[str, str]) -> None:
     def stop(number: int) -> LlmFault | None:
         if number == 80:
             asyncio.get_running_loop().call_soon(main[0].cancel)
@@ -293,7 +291,7 @@ def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in text
 
 
-def test_models_and_addresses_make_targets_with_names_of_their_own(tmp_path: Path) -> None:
+def test_models_and_addresses_make_targets_with_own_names(tmp_path: Path) -> None:
     one = check(asked(tmp_path, urls=["http://h:1/v1"], model=["a", "b"]), {})
     assert [(target.url, target.model) for target in one.targets] == [("http://h:1/v1", "a"), ("http://h:1/v1", "b")]
     two = check(asked(tmp_path, urls=["http://h:1/v1", "http://i:1/v1"], model=["a"]), {"OPENAI_API_KEY": "sk-secret"})
@@ -360,7 +358,7 @@ def test_a_rollout_judges_one_model_before_and_after_a_change(tmp_path: Path, be
     assert sorted(entry.turns for entry in entries) == [400, 400]  # two runs, not one of twice as many turns
 
 
-def test_objectives_beside_a_store_that_no_command_filled_are_somebody_elses(tmp_path: Path, bench: Any) -> None:
+def test_objectives_next_to_unrelated_store_are_not_used(tmp_path: Path, bench: Any) -> None:
     bench(asked(tmp_path, urls=NAMES[:1]), it=Script())
     assert folder_around(str(tmp_path / "out" / "store")) == tmp_path / "out"
     (tmp_path / "out" / "llm.json").unlink()
@@ -385,7 +383,7 @@ def test_a_cohort_has_a_name_that_a_plan_can_write(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("threshold", "state"), [(None, "not judged"), ("150ms", "met"), ("50ms", "missed")])
-def test_the_list_of_runs_judges_by_the_objectives_that_were_given(
+def test_run_list_judges_llm_run_by_given_objectives(
     tmp_path: Path, bench: Any, threshold: str | None, state: str
 ) -> None:
     slo = None if threshold is None else tmp_path / "slo.yaml"

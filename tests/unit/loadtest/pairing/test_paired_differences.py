@@ -46,7 +46,7 @@ def fixed_sample_interval(values: PairedValues, quantile: float) -> tuple[float,
     return None if error is None or value is None else (value - 1.96 * error, value + 1.96 * error)
 
 
-def test_a_difference_is_that_of_both_quantiles_not_the_quantile_of_differences() -> None:
+def test_difference_is_of_quantiles_not_quantile_of_differences() -> None:
     # Medians 3 and 4 differ by 1, while the median of the differences is 2.
     rows = [
         (f"u{n}", (control,) * 3, (variant,) * 3)
@@ -58,7 +58,7 @@ def test_a_difference_is_that_of_both_quantiles_not_the_quantile_of_differences(
     assert np.median([b[0] - a[0] for _, a, b in rows]) == 2
 
 
-def test_interval_covers_the_true_difference_and_shrinks_with_pairs() -> None:
+def test_interval_covers_true_difference_and_shrinks_with_pairs() -> None:
     widths = []
     for pairs in (60, 240, 960):
         found = difference(drawn(7, pairs, 20), 0.5)
@@ -92,7 +92,7 @@ def test_standard_error_agrees_with_the_theory_of_the_median() -> None:
 
 
 @pytest.mark.slow
-def test_looking_after_every_ten_pairs_rarely_finds_a_difference_that_is_none() -> None:
+def test_repeated_looks_rarely_show_a_difference_of_zero() -> None:
     """A path that is looked at all the time leaves its interval in at most one run of twenty; with one look's interval
     it would in far more."""
     left, left_by_one_look = 0, 0
@@ -108,7 +108,7 @@ def test_looking_after_every_ten_pairs_rarely_finds_a_difference_that_is_none() 
 
 
 @pytest.mark.nightly
-def test_interval_at_stopping_has_0_in_465_of_500_runs_without_a_difference() -> None:
+def test_interval_at_stopping_has_0_in_465_of_500_equal_runs() -> None:
     held = 0
     for seed in range(500):
         whole = drawn(seed, 200, 0)
@@ -157,7 +157,7 @@ def test_unanswered_turns_are_later_than_every_answer() -> None:
     assert gone.too_few == "50 % of the turns or more were not answered"
 
 
-def test_confidence_of_one_look_is_that_of_the_normal_distribution() -> None:
+def test_confidence_of_one_look_is_that_of_normal_distribution() -> None:
     assert NormalDist().inv_cdf(0.975) == pytest.approx(1.96, abs=1e-3)
 
 
@@ -182,7 +182,7 @@ def test_targets_that_cannot_be_used_are_named(targets: list[str], sentence: str
         named_variants(targets)
 
 
-def test_what_decides_is_checked() -> None:
+def test_decision_settings_are_checked() -> None:
     assert check_decision("voice_to_voice", 0.95, 50, 100) == []
     assert check_decision("wer", 0.9, 0, 5)[0].startswith("--metric 'wer' is not a duration of a turn")
     assert len(check_decision("wer", 0.9, 0, 5)) == 3
@@ -257,7 +257,7 @@ def test_turns_missing_in_one_variant_alone_decide_nothing(lost: dict[str, Any] 
             assert ("30 turns of " in found["sentence"]) is not harmless
 
 
-def test_a_reply_that_was_broken_off_unheard_is_no_reply_to_a_pair() -> None:
+def test_interrupted_unheard_reply_is_no_reply_in_pair() -> None:
     # Callers patch their whole process.
     asked = """
 from types import SimpleNamespace as Of
@@ -277,7 +277,7 @@ def test_words_are_pooled_over_the_turns_and_not_their_rates() -> None:
     assert compared((turn(), turn()))[0]["word_error_rate"] is None
 
 
-def test_quality_cost_and_work_stand_with_the_differences() -> None:
+def test_quality_cost_and_work_are_given_with_differences() -> None:
     gap = {"underrun_worst": [200e6, 200e6, 200e6]}
     hit = turn(cache_hit=True, cache_tier="edge", route="cache", answer_words=4, answer_whole=True)
     miss = turn(cache_hit=False, cache_tier="edge", route="cloud", answer_words=8, answer_whole=False, values=gap)

@@ -105,7 +105,7 @@ def test_a_verdict_of_another_version_is_refused(ask: Callable[..., SidecarVerdi
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe", b"[1]", b'{"verdict": "perhaps"}', b"1" * 5000])
-def test_what_is_no_verdict_is_refused(ask: Callable[..., SidecarVerdicts], body: bytes) -> None:
+def test_invalid_verdict_is_refused(ask: Callable[..., SidecarVerdicts], body: bytes) -> None:
     with pytest.raises(StoreError, match="its verdict is not one of this version"):
         ask(200, body).verdict()
 
@@ -222,7 +222,7 @@ def test_the_file_gets_the_shares_of_a_stage_and_of_its_end(flags: Path, tmp_pat
     assert json.loads(flags.read_text())["$evaluators"] == FLAGS["$evaluators"]
 
 
-def test_a_file_that_cannot_take_every_stage_is_refused_before_anything_begins(flags: Path, tmp_path: Path) -> None:
+def test_flag_file_that_cannot_take_all_stages_is_refused_first(flags: Path, tmp_path: Path) -> None:
     of = plan('flags = "flags.json"\nflag = "speech"')
     with pytest.raises(UsageError, match="has no flag 'speech'"):
         share_changer(of, tmp_path / "rollout.toml")
@@ -254,7 +254,7 @@ def script(tmp_path: Path, text: str) -> str:
     return f"command = [{json.dumps(sys.executable)}, {json.dumps(str(file))}, '{{share}}', '{{stage}}']"
 
 
-def test_a_command_gets_the_share_in_its_arguments_and_environment(tmp_path: Path) -> None:
+def test_command_gets_share_in_arguments_and_environment(tmp_path: Path) -> None:
     seen = tmp_path / "seen.json"
     text = (
         "names = {k: v for k, v in os.environ.items() if k.startswith('VOICEPROBE_ROLLOUT_')}\n"

@@ -27,7 +27,7 @@ def asked(tmp_path: Path) -> RolloutRunRequest:
 
 
 @pytest.mark.slow
-def test_a_folder_of_verdicts_serves_the_same_rollout_again_and_another_one(asked: RolloutRunRequest) -> None:
+def test_verdict_folder_serves_same_rollout_again_and_others(asked: RolloutRunRequest) -> None:
     assert asked.log is not None
     for name in ("streaming", "streaming", "second"):
         asked.plan.write_text(PLAN_FILE.replace('name = "streaming"', f'name = "{name}"') + APPLY)

@@ -64,14 +64,14 @@ def test_flags_for_wss_are_refused_where_nothing_is_secured() -> None:
 @pytest.mark.parametrize(
     "host", ["wss://user:hunter22@h:99999/x", "wss://user:hunter22@[bad/x", "ftp://user:hunter22@h/", "user:hunter22@h"]
 )
-def test_an_address_that_cannot_be_used_is_refused_without_its_password(host: str) -> None:
+def test_unusable_address_is_refused_without_its_password(host: str) -> None:
     settings = SwarmSettings(host=host)
     assert len(settings.faults()) == 1
     assert "hunter22" not in settings.faults()[0]
     assert "hunter22" not in repr(settings)
 
 
-def test_credentials_and_telling_parameters_of_an_address_are_distinguished() -> None:
+def test_secrets_of_address_are_distinguished_from_parameters() -> None:
     found = secrets_of_url("wss://me:p%40ss@h/x?model=gpt-realtime&key=abc%2Fdef&debug=1")
     assert {"me", "p%40ss", "p@ss", "abc/def", "abc%2Fdef", base64.b64encode(b"me:p@ss").decode()} <= set(found)
     assert not {"gpt-realtime", "1"} & set(found)

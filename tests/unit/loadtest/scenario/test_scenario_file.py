@@ -38,7 +38,7 @@ def test_every_example_is_among_those_that_are_tested() -> None:
     ]
 
 
-def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> None:
+def test_scenario_gives_settings_and_a_given_flag_wins() -> None:
     scenario = parse_scenario(
         """
         name = "evening"
@@ -105,7 +105,7 @@ arrival = "poison"
 """
 
 
-def test_every_fault_is_reported_at_once_with_its_place_and_how_to_mend_it() -> None:
+def test_every_fault_is_reported_at_once_with_place_and_remedy() -> None:
     with pytest.raises(UsageError) as caught:
         parse_scenario(FAULTY, file="scenario.toml")
     assert str(caught.value).splitlines() == [
@@ -162,7 +162,7 @@ def test_every_fault_is_reported_at_once_with_its_place_and_how_to_mend_it() -> 
         ('[[phases]]\nname="a"\nkind="hold"\nduration=nan\nrate=1', "not a duration"),
     ],
 )
-def test_what_cannot_be_used_is_reported(text: str, sentence: str) -> None:
+def test_invalid_scenario_is_reported(text: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_scenario(text)
     assert sentence in str(caught.value)
@@ -176,7 +176,7 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         load_scenario(tmp_path / "none.toml")
 
 
-def test_phases_follow_one_another_and_a_ramp_begins_where_the_last_one_ended() -> None:
+def test_phases_are_consecutive_and_ramp_begins_at_last_level() -> None:
     phases = parse_scenario(
         """
         phases = [
@@ -318,7 +318,7 @@ def test_a_profile_that_is_given_wins_over_the_file(given: tuple[str, ...], labe
     assert settings.with_scenario(file, given).profile_label == label
 
 
-def test_parts_that_are_given_win_over_whole_profiles_of_the_file() -> None:
+def test_profile_flags_win_over_whole_profiles_of_file() -> None:
     file = parse_scenario('[[speech.profiles]]\nroom = "far-field"')
     settings = SwarmSettings(host="ws://x", channel="gsm").with_scenario(file, ("channel",))
     assert settings.profile_label == "gsm"

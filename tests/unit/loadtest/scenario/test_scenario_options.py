@@ -105,7 +105,7 @@ def test_every_setting_is_a_flag() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_typed_arrives_as_it_was() -> None:
+def test_typed_settings_arrive_unchanged() -> None:
     default = SwarmSettings(host=HOST)
     all_else = SwarmSettings(host=HOST, **{option.name: other(option) for option in OPTIONS})
     nothing = SwarmSettings(host=HOST, talk_over=0.0, seed=0)
@@ -114,7 +114,7 @@ def test_what_is_typed_arrives_as_it_was() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_command_hands_over_arrives_as_it_was_whatever_the_flags(tmp_path: Path) -> None:
+def test_settings_of_command_reach_locust_unchanged_by_flags(tmp_path: Path) -> None:
     values = {option.name: other(option) for option in OPTIONS if not option.of_machine}
     settings = SwarmSettings(host=HOST, **values, calibration="within 2 ms", calibrated_callers=50)
     settings = settings.with_scenario(load_scenario(SCENARIO), ("turns",))
@@ -136,7 +136,7 @@ def test_a_scenario_file_gives_locust_what_it_gives_a_command() -> None:
 
 
 @pytest.mark.slow
-def test_a_document_that_cannot_be_used_ends_locust_with_a_sentence(tmp_path: Path) -> None:
+def test_invalid_settings_document_ends_locust_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"turn": 3}')
     done = subprocess.run(
         [sys.executable, "-c", PARSE],
@@ -175,7 +175,7 @@ def test_plain_locust_names_all_faults_at_once() -> None:
         assert sum(part in line for line in lines) == 1, (part, lines)
 
 
-def test_what_locust_has_no_value_for_keeps_its_default() -> None:
+def test_setting_without_value_in_locust_keeps_default() -> None:
     settings = settings_from({"host": HOST, "noise": "", "snr": None, "turns": 2, "users": 7})
     assert (settings.host, settings.noise, settings.snr, settings.turns) == (HOST, None, None, 2)
     assert settings.think == SwarmSettings().think

@@ -34,7 +34,7 @@ def test_a_turn_has_the_phase_of_the_moment_at_which_it_began() -> None:
     ]
 
 
-def test_without_phases_turns_begin_in_the_ramp_until_all_callers_are_there() -> None:
+def test_turns_without_phases_are_ramp_until_all_callers_started() -> None:
     clock = RunClock()
     clock.expect_ramp_up()
     clock.start(0)
@@ -46,7 +46,7 @@ def test_without_phases_turns_begin_in_the_ramp_until_all_callers_are_there() ->
     assert clock.phase_of(8 * SECOND) == ("steady", "hold")
 
 
-def test_callers_who_all_come_at_once_make_no_ramp() -> None:
+def test_callers_arriving_at_once_make_no_ramp() -> None:
     for expected in (False, True):
         clock = RunClock()
         if expected:
@@ -93,7 +93,7 @@ def test_callers_follow_the_phases_and_end_with_them() -> None:
     ]
 
 
-def test_a_ramp_from_nothing_begins_with_one_caller_and_may_end_with_none() -> None:
+def test_ramp_from_zero_begins_with_one_caller_and_may_end_at_0() -> None:
     phases = parse_scenario('[[phases]]\nname="r"\nkind="ramp"\nduration=4\nusers={to=4}').phases
     phases += parse_scenario('[[phases]]\nname="d"\nkind="ramp"\nduration=4\nusers={from=4,to=0}').phases
     locust = _Locust(phases[:1])
@@ -102,7 +102,7 @@ def test_a_ramp_from_nothing_begins_with_one_caller_and_may_end_with_none() -> N
     assert [locust.at(at) for at in (None, 3.9)] == [(4, 4.0), (0, 4.0)]
 
 
-def test_locust_hears_of_another_number_only_when_those_who_leave_have_left() -> None:
+def test_locust_gets_next_number_only_after_callers_have_left() -> None:
     phases = parse_scenario(
         """
         phases = [

@@ -55,7 +55,7 @@ def test_all_faulty_options_are_reported_without_their_values() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_digits_are_taken_for_a_text_where_the_protocol_wants_one() -> None:
+def test_digits_are_taken_as_text_where_protocol_requires_it() -> None:
     settings = SwarmSettings(host=TARGET, protocol="twilio", protocol_option=("dtmf=12",))
     assert settings.faults() == []
     assert SwarmSettings(host=TARGET, protocol="twilio", protocol_option=("dtmf=1x",)).faults() == [
@@ -76,7 +76,7 @@ def settings(text: str, given: Mapping[str, Any]) -> SwarmSettings:
     return made.with_scenario(parse_scenario(text), given)
 
 
-def test_a_scenario_names_the_protocol_and_its_settings_and_flags_win() -> None:
+def test_scenario_names_protocol_and_settings_and_flags_win() -> None:
     found = settings(SCENARIO, {"protocol_option": ["input_rate_hz=8000"]})
     assert (found.protocol, found.faults()) == ("pipecat", [])
     assert found.protocol_settings == {"input_rate_hz": 8000, "rtvi_version": "1.4.0"}
@@ -91,7 +91,7 @@ def test_settings_of_the_named_protocol_are_not_those_of_another() -> None:
     assert unnamed.protocol_settings == {"dtmf": "5"}
 
 
-def test_a_scenario_that_names_the_protocol_wins_over_the_address() -> None:
+def test_protocol_of_scenario_wins_over_address() -> None:
     asked = settings_from({"host": "tcp://127.0.0.1:9"})
     assert asked.protocol == "wyoming"
     assert asked.with_scenario(parse_scenario(SCENARIO), ()).protocol == "pipecat"
@@ -135,7 +135,7 @@ def test_faults_of_the_protocol_are_among_all_others_once() -> None:
     assert unreadable.faults(calls=False) == unreadable.faults()
 
 
-def test_a_process_that_calls_nobody_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_calls_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = SwarmSettings(host=TARGET, protocol="http-cascade", protocol_option=("llm_key=LLM_KEY",))
     monkeypatch.delenv("LLM_KEY", raising=False)
     sentence = "http-cascade: the setting 'llm_key' is not valid: give the name of an environment variable"

@@ -52,7 +52,7 @@ def test_a_place_that_cannot_be_filled(url: str, lines: list[str], monkeypatch: 
     assert [fault for fault in faults if "${…}" in fault or "environment variable" in fault] == found
 
 
-def test_a_process_that_calls_nobody_needs_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_calls_needs_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGENT_KEY", raising=False)
     settings = SwarmSettings(host=URL)
     assert settings.faults(calls=False) == []
@@ -115,5 +115,5 @@ def test_addresses_of_another_transport_are_refused(protocol: str, url: str, sen
         ("wyoming", "tcp://h:1", "--sni: not supported with tcp://, which is not encrypted; use tls://"),
     ],
 )
-def test_flags_of_encryption_are_refused_where_nothing_is_secured(protocol: str, url: str, sentence: str) -> None:
+def test_tls_flags_are_refused_for_unencrypted_target(protocol: str, url: str, sentence: str) -> None:
     assert SwarmSettings(host=url, protocol=protocol, sni="a.test").faults() == [sentence]

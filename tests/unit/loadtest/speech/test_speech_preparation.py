@@ -39,7 +39,7 @@ def content(prepared: PreparedCorpus) -> list[list[bytes]]:
     return [list(clip.frames) for line in prepared.lines for clip in line.clips] + [list(prepared.background)]
 
 
-def test_frames_are_those_of_the_rendering_padded_with_the_background(cache: Path) -> None:
+def test_frames_equal_rendering_padded_with_background(cache: Path) -> None:
     prepared, wire = prepare(SETTINGS, wire_of()), Wire.of(wire_of())
     corpus, chosen = choose(SETTINGS)
     profile = Profile(channel=("telephone",))
@@ -81,7 +81,7 @@ def test_the_second_time_nothing_is_rendered(cache: Path, monkeypatch: pytest.Mo
     assert content(prepare(SETTINGS, wire_of())) == first
 
 
-def test_of_more_utterances_only_the_new_ones_are_rendered(cache: Path) -> None:
+def test_only_new_utterances_are_rendered(cache: Path) -> None:
     small = prepare(SETTINGS, wire_of())
     archives = sorted(cache.glob("*/*/*.pack"))
     large = prepare(
@@ -112,7 +112,7 @@ def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_setting_of_the_protocol_changes_the_rate_wherever_speech_is_rendered(
+def test_rate_setting_of_protocol_applies_to_all_rendering(
     processes: int, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rendering, "_processes", lambda missing: processes)
@@ -231,7 +231,7 @@ def test_a_mix_has_its_shares_and_repetitions_share_their_frames(cache: Path) ->
 
 
 @pytest.mark.parametrize("edges", ["exact", "recorded"])
-def test_utterances_that_end_as_recorded_are_counted_and_declared(cache: Path, tmp_path: Path, edges: str) -> None:
+def test_utterances_that_end_as_recorded_are_counted(cache: Path, tmp_path: Path, edges: str) -> None:
     """One clip of the corpus has so much noise that no sound in it is certainly speech."""
     folder = tmp_path / "noisy"
     (folder / "clips").mkdir(parents=True)

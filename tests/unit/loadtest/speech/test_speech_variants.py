@@ -92,7 +92,7 @@ def open_english():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "leave"), [("loss=5%", 0.95), ("loss=5%/3", 1 / 3), ("loss=10%/1", 1.0)])
-def test_over_a_run_losses_have_the_requested_rate_and_burst_length(cache: Path, words: str, leave: float) -> None:
+def test_losses_over_run_have_requested_rate_and_burst_length(cache: Path, words: str, leave: float) -> None:
     """Compare losses in the audio with the profile's Markov chain: transition rates and burst lengths.
 
     The run has as many turns as there are variants.
@@ -153,9 +153,7 @@ def test_turns_with_the_same_utterance_have_different_noise(cache: Path, noise: 
 
 @pytest.mark.parametrize("conversations", [False, True])
 @pytest.mark.parametrize("processes", [2, 3])
-def test_cohorts_and_any_number_of_processes_use_the_same_audio_turn_by_turn(
-    cache: Path, processes: int, conversations: bool
-) -> None:
+def test_cohorts_and_processes_use_the_same_audio_per_turn(cache: Path, processes: int, conversations: bool) -> None:
     def ids_of(plan: CallPlan) -> list[tuple[str, int]]:
         return [
             (clip.rendered.utterance.id, clip.rendered.variant)
@@ -191,7 +189,7 @@ def test_every_variant_is_used_before_one_is_repeated(cache: Path) -> None:
     assert len({tuple(variants[:5]) for variants in used.values()}) > 1
 
 
-def test_profiles_that_differ_in_one_setting_use_the_same_variants(cache: Path) -> None:
+def test_profiles_differing_in_one_setting_share_variants(cache: Path) -> None:
     """Two SNRs can be compared on equal noise, and the choice of utterances does not change."""
     settings = SETTINGS.replaced(variants=4)
     loud, quiet = (

@@ -44,7 +44,7 @@ class Master:
         (False, ExitCode.GENERATOR_LIMITED, "voiceprobe: no worker is left: the run ends here\n"),
     ],
 )
-def test_a_run_without_workers_ends_for_the_reason_its_workers_gave(
+def test_run_without_workers_ends_for_reason_of_its_workers(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], refused: bool, code: ExitCode, words: str
 ) -> None:
     monkeypatch.setattr(runners, "HEARTBEAT_LIVENESS", runners.HEARTBEAT_LIVENESS)

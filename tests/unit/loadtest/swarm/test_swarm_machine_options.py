@@ -41,7 +41,7 @@ def test_the_masters_key_never_meets_a_workers_own_certificate() -> None:
     assert (found.client_cert, found.client_key) == ("mine.pem", "mine.key")
 
 
-def test_the_master_has_its_own_after_a_run_and_as_its_page_changed_it() -> None:
+def test_master_has_own_options_after_run_and_page_changes() -> None:
     options = Namespace(**EMPTY | {"spool": "here"})
     for spool in ("here", "there"):
         options.spool = spool

@@ -70,7 +70,7 @@ def test_a_number_of_calls_is_that_of_all_processes(processes: int) -> None:
     assert sum(Share(index, processes).count(8) for index in range(processes)) == 8
 
 
-def test_a_process_that_comes_late_has_calls_of_its_own_and_takes_nobodys() -> None:
+def test_late_process_has_own_calls_and_takes_no_others() -> None:
     late = deal([0, 1], 5)
     assert late.count(8) == 0
     assert _planner(share=late, calls=8).exhausted
@@ -142,7 +142,7 @@ def _paused(text: str | None, *, seed: int = 1, share: Share = WHOLE) -> CallPla
     return CallPlanner([line], behavior=behavior, limits=Limits(), manual_turns=False, seed=seed, share=share)
 
 
-def test_a_plan_names_its_line_and_where_its_background_begins_there() -> None:
+def test_plan_names_its_line_and_start_of_background() -> None:
     frames = tuple(bytes([number]) for number in range(50))
     lines = [
         PreparedLine(Profile(), 0.5, tuple(CLIPS), frames),

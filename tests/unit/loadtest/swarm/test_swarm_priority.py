@@ -28,7 +28,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == os.SCHED_OTHER, had.
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system has no such thing")
-def test_real_time_is_had_where_it_is_allowed_and_children_have_none_of_it() -> None:
+def test_real_time_priority_is_used_if_allowed_but_not_inherited() -> None:
     output = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout.split()
     realtime, is_so, child_is_as_others, _ = output
     assert realtime == is_so
@@ -44,7 +44,7 @@ def test_asking_whether_real_time_is_allowed_changes_nothing() -> None:
     assert done.stdout.split()[0] == str(allowed)
 
 
-def test_where_real_time_is_refused_niceness_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_niceness_is_requested_if_real_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def refuse(pid: int, policy: int, param: object) -> None:
@@ -56,7 +56,7 @@ def test_where_real_time_is_refused_niceness_is_asked_for(monkeypatch: pytest.Mo
     assert asked == [0]
 
 
-def test_who_wants_the_usual_priority_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_normal_priority_is_kept_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(priority.VARIABLE, "normal")
     done = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True)
     assert done.stdout.split()[0] == "False"

@@ -40,7 +40,7 @@ def taken(*turns: Any, call: Any) -> tuple[Recording, list[str]]:
     return made, done
 
 
-def test_a_turn_whose_transcript_may_come_is_recorded_with_the_next_turn_that_is_over() -> None:
+def test_turn_awaiting_transcript_is_recorded_with_next_ended() -> None:
     first = turn("first", awaits_more=True)
     made, done = taken(first, turn("second"), call=a_call())
     assert done == ["second"]
@@ -50,7 +50,7 @@ def test_a_turn_whose_transcript_may_come_is_recorded_with_the_next_turn_that_is
     assert done == ["second", "first", "third"]
 
 
-def test_at_the_end_of_the_call_every_turn_is_recorded_and_the_last_one_last() -> None:
+def test_every_turn_is_recorded_at_end_of_call_in_order() -> None:
     call = a_call()
     made, done = taken(turn("first", awaits_more=True), turn("second", awaits_more=True), call=call)
     assert done == []
@@ -60,7 +60,7 @@ def test_at_the_end_of_the_call_every_turn_is_recorded_and_the_last_one_last() -
     assert done == ["first", "second", "third"]
 
 
-def test_a_turn_that_still_awaits_its_transcript_when_the_caller_leaves_is_recorded() -> None:
+def test_turn_awaiting_transcript_is_recorded_when_caller_leaves() -> None:
     queue: Any = gevent.queue.SimpleQueue()
     queue.put(turn("second"))
     made, done = taken(turn("first", awaits_more=True), call=a_call(queue))
@@ -68,13 +68,13 @@ def test_a_turn_that_still_awaits_its_transcript_when_the_caller_leaves_is_recor
     assert done == ["first", "second", "end"]
 
 
-def test_what_waits_is_recorded_in_its_order_and_then_the_call_ends() -> None:
+def test_waiting_turns_are_recorded_in_order_before_call_ends() -> None:
     made, done = recording("first", "second", None)
     made.rest()
     assert done == ["first", "second", "end"]
 
 
-def test_what_is_in_hand_comes_first_and_only_once() -> None:
+def test_turn_in_hand_is_recorded_first_and_once() -> None:
     made, done = recording("second", None)
     made.take("first")  # type: ignore[arg-type]
     made.rest()
@@ -89,11 +89,11 @@ def test_a_call_that_never_began_ends_without_a_turn() -> None:
     assert done == ["end"]
 
 
-def test_a_caller_killed_at_the_throttle_has_recorded_its_turn_once() -> None:
+def test_caller_killed_at_throttle_has_recorded_its_turn_once() -> None:
     throttle, (made, done) = GreenletThrottle(), recording("second")
     enough, first = Event(), turn("first")
     busy = gevent.spawn(throttle.through, enough.wait)
-    gevent.sleep(0.01)
+    gevent.sleep(0)  # what was spawned runs until it waits
 
     def caller() -> None:
         made.take(first)
@@ -103,7 +103,7 @@ def test_a_caller_killed_at_the_throttle_has_recorded_its_turn_once() -> None:
             made.rest()
 
     waiting = gevent.spawn(caller)
-    gevent.sleep(0.01)
+    gevent.sleep(0)
     assert done == []
     waiting.kill()
     assert done == [first, "second", "end"]

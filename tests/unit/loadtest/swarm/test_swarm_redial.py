@@ -89,7 +89,7 @@ def test_one_good_turn_resets_the_wait() -> None:
     assert wait_s(after, drops) == 1
 
 
-def test_an_impatient_caller_neither_lengthens_nor_resets_the_wait() -> None:
+def test_impatient_caller_neither_lengthens_nor_resets_wait() -> None:
     after, drops = backoff(), failed(code="EOF")
     assert [wait_s(after, drops), wait_s(after, failed("abandoned")), wait_s(after, drops)] == [1, 0, 2]
 
@@ -116,7 +116,7 @@ def test_the_wait_is_never_shorter_than_the_endpoint_asks_for(code: str, asked_s
     assert after.redial(0).asked_ns is None  # it was about the next call alone
 
 
-def test_what_the_endpoint_asks_for_and_the_doubled_wait_run_together() -> None:
+def test_requested_and_doubled_waits_run_concurrently() -> None:
     after, busy = backoff(), failed(kind="http_status", code="429", connect_ns=None, retry_after_ns=3 * S)
     assert [wait_s(after, busy) for _ in range(4)] == [3, 3, 4, 8]
     assert wait_s(after, busy, pause_s=90) == 90
@@ -166,7 +166,7 @@ def calls_of_one_caller(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, wit
     return [moment / S for moment in worker.calls_ns if moment <= within_s * S]
 
 
-def test_one_caller_of_an_endpoint_that_drops_each_call_makes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_of_endpoint_that_drops_calls_makes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     found = calls_of_one_caller(monkeypatch, FakeWorker(failed(code="EOF")), 60)
     assert found == pytest.approx([0, 1, 3, 7, 15, 31, 51])
 
@@ -182,7 +182,7 @@ def test_a_caller_whose_calls_end_well_calls_again_at_once(monkeypatch: pytest.M
     assert worker.now_ns == 0
 
 
-def test_the_wait_that_the_endpoint_asked_for_is_stated_with_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_requested_by_endpoint_is_reported_with_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = failed(kind="http_status", code="429", connect_ns=None, retry_after_ns=2 * S)
     worker = FakeWorker(busy)
     calls_of_one_caller(monkeypatch, worker, 8)

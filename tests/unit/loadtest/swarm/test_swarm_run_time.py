@@ -44,7 +44,7 @@ def swarm(runner: object, **options: Any) -> Environment:
     return environment
 
 
-def test_a_run_is_ended_when_it_has_lasted_from_its_start_not_from_the_order_to_start(
+def test_run_time_counts_from_start_of_run_not_from_its_order(
     timers: list[tuple[float, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[Environment] = []
@@ -65,7 +65,7 @@ def test_a_run_is_ended_when_it_has_lasted_from_its_start_not_from_the_order_to_
     assert ended == [environment], "the next run is another one"
 
 
-def test_the_command_that_started_the_swarm_sees_when_the_run_has_begun(
+def test_command_sees_when_the_run_of_its_swarm_has_begun(
     timers: list[tuple[float, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(BEGUN_VARIABLE, str(tmp_path / "begun"))
@@ -90,7 +90,7 @@ def test_a_worker_leaves_the_end_to_its_master(timers: list[tuple[float, Any]]) 
 
 
 @pytest.mark.parametrize(("given", "limit"), [(None, None), ("", None), ("1m", 60), (30, 30), (0, None)])
-def test_a_run_from_locusts_page_is_limited_by_what_the_page_says(
+def test_run_from_locust_page_is_limited_by_page_value(
     timers: list[tuple[float, Any]], given: object, limit: float | None
 ) -> None:
     environment = swarm(SimpleNamespace(), headless=False, run_time=given)

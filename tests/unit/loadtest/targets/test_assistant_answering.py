@@ -230,7 +230,7 @@ def http_deltas(answer: httpx.Response) -> tuple[list[TextDelta], list[httpx.Req
     return asyncio.run(written(llm, "hello")), seen
 
 
-def test_the_request_follows_the_chat_api_and_reasoning_is_separated() -> None:
+def test_request_follows_chat_api_and_reasoning_is_separated() -> None:
     sent = ({"role": "assistant"}, {"reasoning_content": "hm"}, {"content": "Good"}, {"content": " day."})
     lines = [b"data: " + orjson.dumps({"choices": [{"delta": delta}]}) for delta in sent]
     content = b"\n\n".join([b": comment", *lines, b'data: {"choices":[]}', b"data: [DONE]", b""])
@@ -371,7 +371,7 @@ def test_no_corpus_is_a_usage_error() -> None:
 
 
 @pytest.mark.slow
-def test_by_default_the_bundled_corpus_is_known(clips: list[KnownClip]) -> None:
+def test_bundled_corpus_is_known_by_default(clips: list[KnownClip]) -> None:
     assert {clip.text for clip in clips} <= {clip.text for clip in known_clips(None)}
     assert len(known_clips(f"{BUNDLED}, {BUNDLED}")) == 2 * len(clips)
 

@@ -69,7 +69,7 @@ def test_real_engines_have_no_scripted_delays() -> None:
         assert getattr(config, name) is None
 
 
-def test_engines_real_stands_for_the_three_real_ones_unless_another_is_chosen() -> None:
+def test_real_engines_stand_for_all_three_unless_one_is_chosen() -> None:
     config = build_config({"engines": "real", "tts": "espeak"})
     assert (config.asr, config.llm, config.tts) == ("whisper", "local", "espeak")
     assert config.needs_models
@@ -85,7 +85,7 @@ def test_timing_of_the_rules_is_refused_for_a_local_model() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("cache_tier", "device"), ("cache_similarity", "0.9"), ("cache_url", "redis://127.0.0.1")]
 )
-def test_what_belongs_to_a_cache_is_refused_where_it_is_off(name: str, value: str) -> None:
+def test_cache_setting_is_refused_if_cache_is_off(name: str, value: str) -> None:
     with pytest.raises(UsageError) as refused:
         build_config({"cache": "off", name: value})
     assert str(refused.value) == f"{name}: has no effect with cache = 'off'; leave one of them out."
@@ -176,7 +176,7 @@ def test_faults_of_the_file_have_its_lines_and_flags_win(tmp_path: Path) -> None
         pytest.param("llm_model", ["\x1b[2J" * 1_000_000], id="model-long"),
     ],
 )
-def test_what_cannot_be_used_is_one_short_line(name: str, value: object) -> None:
+def test_invalid_setting_is_one_short_line(name: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         build_config({name: value})
     assert str(caught.value).startswith(f"{name}: ")

@@ -103,7 +103,7 @@ def test_a_late_answer_is_appended_or_replaces_the_rest(
     assert (record.fallback, record.route) == ("partial" if answer_ms > 400 else None, "local")
 
 
-def test_a_hit_says_how_old_its_answer_is_and_an_unreadable_entry_is_a_miss() -> None:
+def test_cache_hit_states_age_and_unreadable_entry_is_miss() -> None:
     clock = VirtualClock(START)
     cache = MemoryCache(10_000 * MS, clock.perf_ns, tier="device")
     answering = Answering(served(clock, SlowLlm(clock, "It stays dry."), cache=cache))
@@ -128,7 +128,7 @@ def test_a_hit_says_how_old_its_answer_is_and_an_unreadable_entry_is_a_miss() ->
     assert (unreadable.cache_hit, unreadable.route) == (False, "local")
 
 
-def test_the_last_answer_is_repeated_at_the_deadline_where_there_is_one() -> None:
+def test_last_answer_is_repeated_at_deadline_if_there_is_one() -> None:
     clock = VirtualClock(START)
     answering = Answering(served(clock, SlowLlm(clock, "Late."), llm_deadline="100ms", llm_late="last"))
 
@@ -142,21 +142,21 @@ def test_the_last_answer_is_repeated_at_the_deadline_where_there_is_one() -> Non
 
 
 @pytest.mark.parametrize(("guard", "first_ms"), [("off", 300), ("beside", 300), ("before", 600)])
-def test_a_check_before_the_answer_takes_its_time_and_one_beside_it_does_not(guard: str, first_ms: float) -> None:
+def test_guard_before_answer_takes_time_and_parallel_one_none(guard: str, first_ms: float) -> None:
     clock = VirtualClock(START)
     llm = SlowLlm(clock, "It stays dry.")
     assert answered(clock, llm, llm_guard=guard)[1] == first_ms
     assert len(llm.asked) == (1 if guard == "off" else 2)
 
 
-def test_the_model_is_stopped_after_as_many_sentences_as_are_wanted() -> None:
+def test_model_is_stopped_after_requested_number_of_sentences() -> None:
     clock = VirtualClock(START)
     llm = SlowLlm(clock, "It stays dry. Take no umbrella with you. Bye.")
     assert answered(clock, llm, llm_sentences="1")[0] == "It stays dry."
     assert llm.written == 4  # the first word of the next sentence shows that the first one has ended
 
 
-def test_an_answer_begun_on_the_right_words_is_ready_and_one_on_others_is_wasted() -> None:
+def test_speculative_answer_is_ready_if_words_match_else_wasted() -> None:
     clock = VirtualClock(START)
     llm = SlowLlm(clock, "It stays dry.")
 
@@ -181,7 +181,7 @@ def test_an_answer_begun_on_the_right_words_is_ready_and_one_on_others_is_wasted
     )
 
 
-def test_the_route_decides_which_model_answers_and_a_parallel_start_is_thrown_away() -> None:
+def test_route_decides_model_and_parallel_start_is_discarded() -> None:
     for in_parallel in (False, True):
         clock = VirtualClock(START)
 
@@ -234,7 +234,7 @@ def test_slots_are_what_changes_an_answer() -> None:
     assert slots("What a day") == frozenset()
 
 
-def test_similar_questions_share_an_answer_unless_their_slots_differ() -> None:
+def test_similar_questions_share_answer_unless_slots_differ() -> None:
     meanings = Meanings(lights=(1, 0), lamp=(1, 0.1), story=(0, 1))
 
     async def found(text: str, *, compare_slots: bool) -> str | None:
@@ -249,7 +249,7 @@ def test_similar_questions_share_an_answer_unless_their_slots_differ() -> None:
     assert asyncio.run(found("story off", compare_slots=False)) is None
 
 
-def test_a_question_that_misses_is_embedded_once_and_the_oldest_of_too_many_goes(
+def test_missed_question_is_embedded_once_and_oldest_is_evicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     meanings = Meanings(lights=(1, 0), story=(0, 1), poem=(0.6, 0.8))
@@ -275,7 +275,7 @@ def test_a_question_that_misses_is_embedded_once_and_the_oldest_of_too_many_goes
     assert embedded == ["lights", "story", "poem", "lights", "poem"]
 
 
-def test_a_question_stays_where_it_is_like_an_example_or_surely_of_its_kind() -> None:
+def test_question_stays_local_if_like_example_or_surely_of_kind() -> None:
     meanings = Meanings(lights=(1, 0), lamp=(1, 0.6), story=(0, 1), poem=(0.1, 1))
 
     def stays(by: str, threshold: float, text: str) -> bool:
@@ -288,7 +288,7 @@ def test_a_question_stays_where_it_is_like_an_example_or_surely_of_its_kind() ->
     assert not stays("confidence", 0.5, "poem")
 
 
-def test_marked_items_are_found_and_plain_sentences_are_left_alone() -> None:
+def test_marked_items_are_detected_and_plain_sentences_are_not() -> None:
     for entry in labeled_lists()["private"]:
         found = " ".join(marked_items(entry["text"]))
         assert bool(found) == bool(entry["marked"]), entry["text"]
@@ -343,7 +343,7 @@ def test_the_voice_waits_for_as_many_tokens_as_it_looks_ahead() -> None:
     assert spoken(tts_lookahead="3")[0] == 670
 
 
-def test_the_word_at_the_deadline_is_spoken_before_the_model_answers() -> None:
+def test_filler_at_deadline_is_spoken_before_model_answers() -> None:
     assert spoken(llm_deadline="200ms", llm_late="append")[0] == 270
 
 

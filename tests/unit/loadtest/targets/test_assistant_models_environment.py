@@ -41,7 +41,7 @@ def test_too_little_memory_is_one_sentence() -> None:
     environment.check_memory(1_600)
 
 
-def test_the_size_is_shown_first_and_the_second_call_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_is_shown_first_and_second_install_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = _as_installed(subprocess.CompletedProcess([], 0, "", ""), monkeypatch)
     texts: list[str] = []
     environment.install(texts.append)
@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(cache: Path) -> None:
         environment.install(print)
 
 
-def test_a_program_finds_this_package_after_those_of_its_environment() -> None:
+def test_program_imports_this_package_after_its_environment() -> None:
     python, dash_c, program, *arguments = environment.command("loadtest.exit_codes", "1")
     assert python.endswith("bin/python")
     line = [sys.executable, dash_c, f"{program}; print(sys.path[-1])", *arguments]

@@ -204,7 +204,7 @@ serve_activity(start(lambda: 0)[0], opened)
 """
 
 
-def test_turn_ends_by_a_network_in_a_process_and_a_stream_ends_with_it() -> None:
+def test_turn_ends_by_network_in_process_and_stream_ends_with_it() -> None:
     frame = RATE // 50
 
     async def work() -> tuple[list[Any], bool]:

@@ -224,9 +224,7 @@ def test_a_correct_annotation_leaves_only_its_stated_error(corpora: Corpora, num
 
 @pytest.mark.parametrize("late_ms", [-50, 50])
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
-    corpora: Corpora, number: int, late_ms: int
-) -> None:
+def test_detector_50_ms_off_gives_50_ms_voice_to_voice_error(corpora: Corpora, number: int, late_ms: int) -> None:
     right = calibration.samples_of(*measured_turn(corpora(0, "recorded"), number))["voice_to_voice"].error_ns
     if late_ms > 0:
         # What follows the speech is digital silence, which is never certainly speech.
@@ -379,7 +377,7 @@ def test_a_sample_is_spoken_before_its_frame_is_sent() -> None:
 # The plan.
 
 
-def test_the_same_seed_gives_the_same_plan_and_every_delay_equally_often() -> None:
+def test_same_seed_gives_same_plan_with_balanced_delays() -> None:
     one, other = (ReplyPlanner(DELAYS, "plain", 7, 3) for _ in range(2))
     turns = [one.turn() for _ in range(20)]
     assert turns == [other.turn() for _ in range(20)]
@@ -399,7 +397,7 @@ def test_a_plan_is_consistent(behavior: Behavior) -> None:
         assert all(a.after_ns <= b.after_ns for a, b in itertools.pairwise(turn.chunks))
 
 
-def test_late_chunks_make_the_player_run_dry_and_punctual_ones_do_not() -> None:
+def test_late_chunks_cause_underruns_and_punctual_ones_do_not() -> None:
     def runs_dry(behavior: Behavior) -> bool:
         turn = planned_turn(behavior)
         for chunk in turn.plan.chunks:

@@ -60,7 +60,7 @@ def test_a_declared_technique_saves_what_it_declares() -> None:
         assert off.first - on.first == saves_ms * 1e6
 
 
-def test_the_two_weeks_in_minutes_have_plans_flags_and_variants_that_fit() -> None:
+def test_two_week_example_has_matching_plans_flags_and_variants() -> None:
     plans = [parse_plan(path.read_text(encoding="utf-8"), str(path)) for path in sorted(TWO_WEEKS.glob("week-*.toml"))]
     assert [(plan.control, plan.candidate) for plan in plans] == [("stable", "streaming"), ("stable", "local-model")]
     given = {"engines": "real", "variants": str(TWO_WEEKS / "variants.toml"), "cohort_control": "stable"}
@@ -144,7 +144,7 @@ def test_a_row_is_kept_only_if_it_was_measured_in_the_same_way(
         assert job.techniques(request, Console(quiet=True)) == ([described], False)
 
 
-def test_view_shows_intervals_as_lines_and_missing_figures_as_too_few() -> None:
+def test_view_shows_intervals_as_lines_and_missing_as_too_few() -> None:
     console = Console(width=80, record=True)
     console.print(techniques_view([row("quick-one", (-200, -300, -100)), row("short-one", None), MISSING]))
     lines = console.export_text().splitlines()
@@ -160,7 +160,7 @@ def test_view_shows_intervals_as_lines_and_missing_figures_as_too_few() -> None:
     assert not any("…" in line for line in lines)
 
 
-def test_changes_besides_latency_are_listed_and_what_stays_is_left_out() -> None:
+def test_changes_besides_latency_are_listed_without_unchanged() -> None:
     changed = row(
         "routed",
         None,
@@ -191,7 +191,7 @@ def test_changes_besides_latency_are_listed_and_what_stays_is_left_out() -> None
     assert in_addition(same) == []
 
 
-def test_memory_is_that_of_a_process_and_its_children_and_unknown_of_one_that_is_gone() -> None:
+def test_memory_is_of_process_and_children_and_none_once_gone() -> None:
     holds = "import sys; held = bytearray(b'x') * 60_000_000; print(flush=True); sys.stdin.read()"
     starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holds!r}])"
     with subprocess.Popen([sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -203,7 +203,7 @@ def test_memory_is_that_of_a_process_and_its_children_and_unknown_of_one_that_is
     assert job.memory_of(process.pid) is None
 
 
-def test_answers_of_a_cache_are_stale_by_the_lifetime_of_their_utterance() -> None:
+def test_cached_answers_are_stale_by_lifetime_of_their_utterance() -> None:
     """Two seconds around the labels' 20 s and 60 s; the other utterance is right for ever, a miss has no age."""
     ages_s = [("travel-next-train", 18.0), ("travel-next-train", 22.0), ("banking-balance", 62.0), ("home-stop", 1e6)]
     pairs = [PairOfTurns(name, (None, {"work": {"cache_age_s": age_s}})) for name, age_s in ages_s]
