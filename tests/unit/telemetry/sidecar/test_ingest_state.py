@@ -19,7 +19,7 @@ def test_names_from_outside_are_bounded_in_length() -> None:
     assert known == {"x" * 119 + "…": 2, "y" * 120: 1}
 
 
-def test_the_counts_are_a_json_object_that_no_later_count_changes() -> None:
+def test_counts_are_a_json_object_that_later_counts_leave_alone() -> None:
     state = IngestState(requests=3)
     state.unmapped_spans["agent"] = 1
     counts = state.as_dict()

@@ -62,7 +62,7 @@ def test_every_compression_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_what_was_compressed_comes_back(name: str) -> None:
+def test_compressed_content_is_decompressed_unchanged(name: str) -> None:
     compress = COMPRESSORS[name]
     for content in (b"", b"x", TEXT):
         assert decompress(compress(content), name) == content
@@ -101,7 +101,7 @@ def test_the_limit_is_exact(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_what_is_kept_is_held_before(name: str) -> None:
+def test_memory_is_reserved_before_content_is_kept(name: str) -> None:
     held: list[int] = []
     content = TEXT * 5
     assert decompress(COMPRESSORS[name](content), name, 20 << 20, held.append) == content

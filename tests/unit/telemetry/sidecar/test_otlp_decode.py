@@ -106,7 +106,7 @@ def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object])
         ({"name": []}, "span '': a field of it, of its resource or its scope has another type than OTLP/JSON gives it"),
     ],
 )
-def test_a_span_that_cannot_be_read_refuses_none_of_its_neighbors(changes: dict[str, object], sentence: str) -> None:
+def test_unreadable_span_refuses_none_of_its_neighbors(changes: dict[str, object], sentence: str) -> None:
     request = json.loads(_span())
     (scope,) = request["resourceSpans"][0]["scopeSpans"]
     good = scope["spans"][0]
@@ -131,7 +131,7 @@ def test_a_span_that_cannot_be_read_refuses_none_of_its_neighbors(changes: dict[
         {"scopeSpans": [{"spans": [None]}]},
     ],
 )
-def test_a_resource_or_a_scope_that_cannot_be_read_refuses_its_own_spans(faulty: dict[str, object]) -> None:
+def test_unreadable_resource_or_scope_refuses_its_own_spans(faulty: dict[str, object]) -> None:
     request = json.loads(_span())
     request["resourceSpans"].append(faulty)
     decoded = decoded_traces(json.dumps(request).encode(), "json")
@@ -318,7 +318,7 @@ def test_json_metrics() -> None:
     assert (decoded.received, decoded.rejected) == (4, 1)
 
 
-def test_who_is_authorized() -> None:
+def test_only_matching_token_is_authorized() -> None:
     assert [is_loopback(h) for h in ("127.0.0.1", "127.8.0.1", "::1", "localhost")] == [True] * 4
     assert [is_loopback(h) for h in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
     assert is_authorized(None, None)

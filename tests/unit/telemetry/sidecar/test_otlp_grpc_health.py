@@ -61,14 +61,14 @@ async def _checked(health: GrpcHealth, call: Call) -> bytes | grpc.StatusCode | 
         (b"\x12\xff\7" + bytes(1023), grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
-def test_what_a_check_answers(service: str | bytes, answer: object) -> None:
+def test_health_check_answers_by_service(service: str | bytes, answer: object) -> None:
     async def run() -> object:
         return await _checked(GrpcHealth(lambda: True, SERVICES), Call(service))
 
     assert asyncio.run(run()) == answer
 
 
-def test_it_follows_readiness_and_ends_as_not_serving() -> None:
+def test_health_follows_readiness_and_ends_as_not_serving() -> None:
     async def run() -> list[object]:
         ready = [False]
         health = GrpcHealth(lambda: ready[0], SERVICES, every_s=0)
@@ -99,7 +99,7 @@ def _watched(service: str, steps: list[Callable[[GrpcHealth, list[bool]], Any]])
     return asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_watch_gets_every_change_once_and_ends_with_the_sidecar() -> None:
+def test_watch_gets_every_change_once_and_ends_with_sidecar() -> None:
     def become(value: bool) -> Callable[[GrpcHealth, list[bool]], None]:
         return lambda _health, ready: ready.__setitem__(0, value)
 
@@ -111,7 +111,7 @@ def test_a_watch_gets_every_change_once_and_ends_with_the_sidecar() -> None:
     assert _watched("else", [close]) == ([UNKNOWN], 0)
 
 
-def test_those_who_watch_are_limited_and_one_who_leaves_makes_room() -> None:
+def test_watchers_are_limited_and_one_that_leaves_makes_room() -> None:
     async def run() -> None:
         health = GrpcHealth(lambda: True, SERVICES, every_s=0, watchers_max=1)
         first = health.watch(_no_messages(), Call())

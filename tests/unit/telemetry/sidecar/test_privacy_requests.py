@@ -62,7 +62,7 @@ def kept_by(redactor: Redactor, **values: object) -> dict[str, object]:
     return from_protobuf(found.resource_spans[0].scope_spans[0].spans[0].attributes)
 
 
-def test_what_needs_no_change_is_the_same_object() -> None:
+def test_unchanged_request_is_the_same_object() -> None:
     body = request(gen_ai__request__model="gpt", language="en", n=3).SerializeToString()
     assert REDACTOR.redact_request(body, "traces") is body
 
@@ -144,7 +144,7 @@ def test_everything_around_the_attributes_is_cleaned() -> None:
     assert from_protobuf(span.events[0].attributes) == {"exception.type": "E"}
 
 
-def test_what_otlp_does_not_know_is_left_out() -> None:
+def test_fields_unknown_to_otlp_are_left_out() -> None:
     span = request(n=1).resource_spans[0].scope_spans[0].spans[0]
     hidden = b"\xfa\x3f" + bytes([len(CARD)]) + CARD.encode()  # field 127, of bytes
     for place in ("request", "resource", "scope", "span"):
@@ -202,7 +202,7 @@ def test_metrics_are_cleaned_with_their_exemplars() -> None:
     assert REDACTOR.redact_request(body, "metrics") is body
 
 
-def test_what_no_parser_takes_is_cleaned_too() -> None:
+def test_unparsable_parts_are_redacted() -> None:
     made = request(note=CARD, n=1)
     deep = made.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="deep").value
     for _ in range(60):
@@ -215,7 +215,7 @@ def test_what_no_parser_takes_is_cleaned_too() -> None:
         REDACTOR.redact_request(b"\x0a\x05" + broken, "traces")
 
 
-def test_of_a_broken_text_that_is_left_out_nothing_is_written() -> None:
+def test_broken_text_that_is_left_out_is_not_written() -> None:
     made = ExportTraceServiceRequest()
     of_resource = made.resource_spans.add()
     of_resource.resource.attributes.extend(pairs(note=f"{CARD} BAD"))

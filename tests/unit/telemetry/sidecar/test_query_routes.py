@@ -57,7 +57,7 @@ def run_ids(replied: Replied) -> list[str]:
 
 
 @pytest.mark.usefixtures("endless")
-def test_a_question_that_takes_too_long_is_interrupted_and_the_next_is_answered(writer: StoreWriter) -> None:
+def test_slow_question_is_interrupted_and_next_one_is_answered(writer: StoreWriter) -> None:
     async def test(questions: Questions) -> None:
         asked = [questions.ask(Asked("endless", b"", False)) for _ in range(THREADS)]
         for replied in await asyncio.gather(*asked):
@@ -70,7 +70,7 @@ def test_a_question_that_takes_too_long_is_interrupted_and_the_next_is_answered(
 
 
 @pytest.mark.usefixtures("endless")
-def test_while_one_question_is_answered_another_is_and_rows_are_stored(writer: StoreWriter) -> None:
+def test_questions_and_writes_proceed_during_a_long_question(writer: StoreWriter) -> None:
     async def test(questions: Questions) -> None:
         long = asyncio.create_task(questions.ask(Asked("endless", b"", False)))
         await asyncio.sleep(0.05)
@@ -104,7 +104,7 @@ def test_too_many_waiting_questions_are_busy(writer: StoreWriter) -> None:
     _run(writer, test, waiting_max=2)
 
 
-def test_whatever_is_wrong_with_a_question_is_a_sentence(writer: StoreWriter) -> None:
+def test_invalid_question_gets_a_sentence(writer: StoreWriter) -> None:
     async def test(questions: Questions) -> None:
         for asked in (Asked("no such", b"", False), Asked("runs", b"[", False), Asked("summary", b'{"x": 1}', False)):
             replied = await questions.ask(asked)

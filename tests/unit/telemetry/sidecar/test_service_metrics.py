@@ -25,7 +25,7 @@ def turns_of(exposition: Exposition) -> dict[str, float]:
     return {dict(labels)["service_name"]: value for labels, value in exposed(exposition).of(TURNS).items()}
 
 
-def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None:
+def test_service_reports_are_counted_apart_from_caller_turns() -> None:
     exposition = Exposition([Objective("v2v", "metric", 0.95, "voice_to_voice", 733 * MS)])
     own = msgspec.structs.replace(exchange(4)[1], run_id="run-1")
     turns = [client_turn(0), own, *(reported(index) for index in range(3)), reported(3, "desk", fallback="rule")]
@@ -40,7 +40,7 @@ def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None
     assert any(each == f"{name}_bucket" for each, _ in shown.exemplars)
 
 
-def test_a_turn_is_counted_once_and_what_becomes_of_it_later_apart() -> None:
+def test_turn_is_counted_once_and_its_revisions_separately() -> None:
     exposition = Exposition()
     exposition.observe([reported(0, outcome="no_reply"), reported(1)])
     exposition.observe_revised([reported(0, late_spans=3), client_turn(5)])

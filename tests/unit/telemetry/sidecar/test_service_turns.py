@@ -94,7 +94,7 @@ def test_committed_spans_are_turns_at_once(tmp_path: Path) -> None:
     life.end()
 
 
-def test_a_turn_is_pending_until_its_own_span_comes_and_counted_then(tmp_path: Path) -> None:
+def test_turn_is_pending_until_its_own_span_comes(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
     *stages, own = FOUR[1].spans()
@@ -118,7 +118,7 @@ def test_a_turn_is_pending_until_its_own_span_comes_and_counted_then(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_each_turn_is_stored_once_in_any_order_with_duplicates_and_lives_that_end(tmp_path: Path, seed: int) -> None:
+def test_turns_are_stored_once_in_any_order_across_restarts(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     clock = Clock()
     life = Life(tmp_path, clock)
@@ -138,7 +138,7 @@ def test_each_turn_is_stored_once_in_any_order_with_duplicates_and_lives_that_en
     assert sorted((turn.trace_id, turn.span_id) for turn in found) == sorted((each.trace, each.span) for each in FOUR)
 
 
-def test_a_turn_that_was_not_stored_when_the_process_ended_is_found_again_however_late_that_is(tmp_path: Path) -> None:
+def test_turn_not_stored_at_exit_is_recovered_at_any_later_time(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
     life.commit(pipecat_request(spans_of(FOUR[:1])))
@@ -150,7 +150,7 @@ def test_a_turn_that_was_not_stored_when_the_process_ended_is_found_again_howeve
 
 
 @pytest.mark.slow
-def test_what_was_stored_long_before_the_last_commit_is_read_again_when_more_of_it_comes(tmp_path: Path) -> None:
+def test_old_spans_are_read_again_when_more_of_the_turn_comes(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
     *stages, own = without_latency(FOUR[1])
@@ -227,9 +227,7 @@ def test_a_turn_that_cannot_be_read_harms_no_other(tmp_path: Path, monkeypatch: 
     life.end()
 
 
-def test_a_turn_that_cannot_be_stored_for_what_it_holds_harms_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_turn_that_cannot_be_stored_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = Life(tmp_path, Clock())
     replace_turns = life.writer.replace_turns
 
@@ -277,7 +275,7 @@ def outcomes_of(turns: Sequence[Turn]) -> list[tuple[str, str, str, int | None]]
     return [(turn.trace_id, turn.span_id, turn.outcome, turn.late_spans) for turn in turns]
 
 
-def test_a_turn_whose_stages_come_late_is_judged_anew(tmp_path: Path) -> None:
+def test_turn_with_late_stages_is_judged_again(tmp_path: Path) -> None:
     """14 s after its own span: "no reply" was wrong."""
     clock = Clock()
     life = Life(tmp_path, clock)
@@ -322,7 +320,7 @@ def test_a_turn_is_the_same_after_a_restart_whatever_came_late(tmp_path: Path) -
     life.end()
 
 
-def test_a_late_stage_that_begins_earlier_makes_no_second_row_of_its_turn(tmp_path: Path) -> None:
+def test_late_stage_that_begins_earlier_makes_no_second_row(tmp_path: Path) -> None:
     """The store identifies rows by their ids and their beginning."""
     clock = Clock()
     life = Life(tmp_path, clock)

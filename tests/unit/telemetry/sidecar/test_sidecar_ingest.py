@@ -66,7 +66,7 @@ def test_each_request_gets_its_own_answer() -> None:
     _run(test)
 
 
-def test_what_waits_is_stored_as_one_group_in_its_order() -> None:
+def test_waiting_requests_are_stored_as_one_group_in_order() -> None:
     async def test(ingest: Ingest, store: _Store) -> None:
         store.goes_on.clear()
         first = asyncio.create_task(ingest.take("traces", "protobuf", b"first"))
@@ -83,7 +83,7 @@ def test_what_waits_is_stored_as_one_group_in_its_order() -> None:
     assert store.counted == 2
 
 
-def test_who_reads_counts_after_an_answer_has_what_was_acknowledged() -> None:
+def test_counts_read_after_answer_include_acknowledged_rows() -> None:
     counted = threading.Event()
 
     async def test(ingest: Ingest, store: _Store) -> None:
@@ -106,7 +106,7 @@ def test_who_reads_counts_after_an_answer_has_what_was_acknowledged() -> None:
     _run(test)
 
 
-def test_what_waits_at_the_end_is_stored_and_answered() -> None:
+def test_requests_waiting_at_stop_are_stored_and_answered() -> None:
     async def test(ingest: Ingest, store: _Store) -> None:
         store.goes_on.clear()
         asked = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(3)]
@@ -118,7 +118,7 @@ def test_what_waits_at_the_end_is_stored_and_answered() -> None:
     _run(test)
 
 
-def test_who_waits_for_too_long_is_sent_back_and_the_next_is_stored() -> None:
+def test_request_waiting_too_long_is_refused_and_next_stored() -> None:
     async def test(ingest: Ingest, store: _Store) -> None:
         store.goes_on.clear()
         with pytest.raises(Overloaded, match="send it again"):
@@ -130,7 +130,7 @@ def test_who_waits_for_too_long_is_sent_back_and_the_next_is_stored() -> None:
     _run(test, answer_within_s=0.05)
 
 
-def test_a_group_that_cannot_be_stored_for_a_fault_of_ours_is_sent_back_and_the_next_is_stored() -> None:
+def test_group_failing_by_internal_error_is_refused_alone() -> None:
     async def test(ingest: Ingest, _store: _Store) -> None:
         with pytest.raises(StoreError, match="RuntimeError"):
             await ingest.take("traces", "protobuf", b"fatal")
@@ -139,7 +139,7 @@ def test_a_group_that_cannot_be_stored_for_a_fault_of_ours_is_sent_back_and_the_
     _run(test)
 
 
-def test_more_than_two_seconds_of_work_wait_for_nobody() -> None:
+def test_more_than_two_seconds_of_work_are_refused() -> None:
     backlog = Backlog()
     for _ in range(40):  # it is known by now that this takes 1 s for a megabyte
         backlog.add(1_000_000)

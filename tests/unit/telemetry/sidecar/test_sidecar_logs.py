@@ -32,7 +32,7 @@ def _raised(error: BaseException) -> BaseException:
         return raised
 
 
-def test_a_line_of_json_has_the_time_the_process_and_what_an_event_is_about() -> None:
+def test_json_log_line_has_time_process_and_event_details() -> None:
     record = _record("the disk is full", event="fault_began", details={"fault": "room", "path": Path("a")})
     found = json.loads(LineFormatter(as_json=True).format(record))
     assert found.pop("pid") == os.getpid()
@@ -61,7 +61,7 @@ def test_nothing_breaks_out_of_its_line(as_json: bool) -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_words_of_an_exception_are_not_shown_unless_they_are_ours(as_json: bool) -> None:
+def test_foreign_exception_text_is_hidden_and_ours_is_shown(as_json: bool) -> None:
     formatter = LineFormatter(as_json=as_json)
     line = formatter.format(_record("it failed", _raised(ValueError("what was said in a call"))))
     assert "what was said" not in line

@@ -34,7 +34,7 @@ def _answer(
 
 
 @pytest.mark.parametrize(("access", "token"), [(Access(), ""), (Access("s3cret"), "s3cret")])
-def test_faults_are_explained_to_who_may_read_everything(access: Access, token: str) -> None:
+def test_faults_are_explained_with_full_access(access: Access, token: str) -> None:
     explained = {fault.name: fault.sentence for fault in FAULTS}
     assert _answer("/healthz", FAULTS, access, token=token) == (200, {"alive": True, "faults": explained})
     assert _answer("/readyz", FAULTS, access, token=token) == (503, {"ready": False, "reasons": ["/srv/x: full"]})

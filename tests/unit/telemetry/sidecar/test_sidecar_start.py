@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_a_sidecar_that_scrapes_and_evaluates_nothing_starts_without_what_that_takes() -> None:
+def test_sidecar_without_scraping_or_rollouts_imports_neither() -> None:
     others = ["httpx", "pandas"]
     script = f"import sys, telemetry.sidecar.app; print(sorted(set({others}) & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

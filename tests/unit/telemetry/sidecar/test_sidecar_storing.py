@@ -64,7 +64,7 @@ def _request(index: int) -> ExportRequest:
     return ExportRequest("traces", "protobuf", turns_request([client_turn(index)]).SerializeToString())
 
 
-def test_a_bad_request_harms_no_other_and_one_commit_stores_the_rest(stored: _Stored) -> None:
+def test_bad_request_harms_no_other_and_one_commit_stores_rest(stored: _Stored) -> None:
     before = stored.writer.commits
     json = ExportRequest("traces", "json", turns_json([client_turn(2)]))
     no_json = ExportRequest("metrics", "json", b"[")
@@ -78,7 +78,7 @@ def test_a_bad_request_harms_no_other_and_one_commit_stores_the_rest(stored: _St
     assert [each.items for each in stored.forwarded] == [1, 1]
 
 
-def test_what_the_disk_refuses_is_to_be_sent_again_and_counted_once(
+def test_write_refused_by_disk_is_to_be_retried_and_counted_once(
     stored: _Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_arguments: Any) -> None:
@@ -99,7 +99,7 @@ def test_what_the_disk_refuses_is_to_be_sent_again_and_counted_once(
 
 
 @pytest.mark.parametrize("poisonous", [0, 3, 4])
-def test_a_request_that_cannot_be_stored_for_what_it_holds_keeps_no_other_from_it(
+def test_request_that_cannot_be_stored_prevents_no_other(
     stored: _Stored, monkeypatch: pytest.MonkeyPatch, poisonous: int
 ) -> None:
     append = StoreWriter.append_tables

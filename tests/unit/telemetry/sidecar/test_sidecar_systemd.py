@@ -22,6 +22,6 @@ def test_a_state_is_one_datagram(kind: str, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all", "vsock:2:1"])
-def test_nobody_who_listens_is_no_fault(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_notify_socket_is_no_fault(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(stopping.SOCKET_VARIABLE, address)
     stopping.notify(stopping.READY)

@@ -36,7 +36,7 @@ def test_the_table_names_what_there_is(framework: Framework) -> None:
 
 
 @pytest.mark.parametrize("framework", frameworks(), ids=lambda framework: framework.name)
-def test_what_is_read_of_a_framework_is_stored(framework: Framework) -> None:
+def test_attributes_read_from_a_framework_are_stored(framework: Framework) -> None:
     """Text is stored only under names that are known to be labels: any other would never reach an adapter."""
     texts = {"feature_flag.result.variant", "voice.run_id", "error.type"}
     texts |= {name for each in framework.reads if each.column in TEXTS for name in each.attributes}

@@ -97,7 +97,7 @@ def test_a_recognition_of_less_than_no_time() -> None:
     ],
 )
 @pytest.mark.parametrize(("seconds", "cause"), [(-0.4, "before_request"), (41.0, "longer_than_span")])
-def test_a_first_token_before_its_own_request_and_one_after_its_span(
+def test_first_token_before_request_or_after_span_is_withheld(
     name: str, attribute: str, seconds: float, cause: str
 ) -> None:
     spans_named = {"p": "llm", "o": "pipecat.llm", "l": "llm_node"}[name[0]]
@@ -179,7 +179,7 @@ def test_a_first_token_before_the_end_of_speech_is_kept() -> None:
     assert found.contradicted_metrics == ()
 
 
-def test_a_turn_whose_clock_was_set_back_keeps_what_its_spans_state() -> None:
+def test_turn_with_clock_set_back_keeps_what_its_spans_state() -> None:
     """Pipecat's turn of a duration below zero."""
     turn = pipecat_turn(2, **{"turn.duration_seconds": -1.0})
     turn = replace(turn, start_unix_ns=NOW_UNIX_NS, end_unix_ns=NOW_UNIX_NS - SECOND_NS)
@@ -187,7 +187,7 @@ def test_a_turn_whose_clock_was_set_back_keeps_what_its_spans_state() -> None:
     assert (found.outcome, METRICS["voice_to_voice"].value(found)) == ("ok", SECOND_NS // 2)
 
 
-def test_what_the_service_claims_is_kept_by_its_own_name() -> None:
+def test_latency_claimed_by_service_is_kept_by_its_own_name() -> None:
     (found,) = turns_of([pipecat_turn(2, **{"turn.user_bot_latency_seconds": 700.0})])
     assert (found.service_reported, found.service_reported_ns) == (
         ("turn: turn.user_bot_latency_seconds",),

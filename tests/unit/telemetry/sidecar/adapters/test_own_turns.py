@@ -67,7 +67,7 @@ def test_a_bare_span_is_a_turn_without_a_reply() -> None:
     assert turn.first_audio_perf_ns is None
 
 
-def test_a_span_in_error_is_a_turn_in_error_unless_the_reply_was_sent() -> None:
+def test_span_in_error_is_failed_turn_unless_reply_was_sent() -> None:
     bare = span("voice.turn", 2, None, {"error.type": "Timeout"}, scope_name="mine")
     assert (turn_of(failed(bare)).outcome, turn_of(failed(bare)).failure_code) == ("error", "Timeout")
     sent = span("voice.tts", 3, 2, scope_name="mine", events=(event("voice.tts.first_chunk", 600),))
@@ -115,9 +115,7 @@ BARE_MODEL, BARE_VOICE = (replace(each, events=()) for each in (MODEL, VOICE))
         ),
     ],
 )
-def test_a_turn_whose_stages_lack_a_moment_lacks_the_value_and_is_there(
-    stages: tuple[SpanRow, ...], missing: set[str]
-) -> None:
+def test_turn_whose_stages_lack_a_time_lacks_only_that_value(stages: tuple[SpanRow, ...], missing: set[str]) -> None:
     """A turn that vanished with its slow stage would leave the comparison to the others."""
     whole = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), MODEL, VOICE)
     turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), *stages)
@@ -153,7 +151,7 @@ def test_a_turn_names_its_user_by_opentelemetrys_names(names: dict[str, str], fo
     assert turn_of(below, bare).user_id == found
 
 
-def test_a_synthesis_without_a_moment_is_an_answer_whose_latency_is_not_stated() -> None:
+def test_synthesis_without_time_is_answer_of_unstated_latency() -> None:
     turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), span("voice.tts", 3, 2, scope_name="mine"))
     assert (turn.outcome, turn.first_audio_perf_ns, turn.contradicted_metrics) == ("ok", None, ())
     assert METRICS["asr_final_latency"].value(turn) == 150_000_000

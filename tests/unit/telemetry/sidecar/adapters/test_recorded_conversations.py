@@ -187,7 +187,7 @@ def test_stated_latencies_are_kept_by_their_own_names(name: str) -> None:
 
 @pytest.mark.parametrize("framework", SPEAKING)
 @pytest.mark.parametrize("call", ["talk", "greeted", "late-hang-up"])
-def test_an_answered_turn_that_lacks_a_stated_latency_is_still_one(framework: str, call: str) -> None:
+def test_answered_turn_without_stated_latency_stays_answered(framework: str, call: str) -> None:
     """A turn that vanished with the value of a slow stage would leave a comparison to the quick ones."""
     spans = recorded_spans(f"{framework}/{call}")
     answered = _answered(recorded_turns(f"{framework}/{call}"))

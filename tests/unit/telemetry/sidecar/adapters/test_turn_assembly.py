@@ -30,7 +30,7 @@ def test_an_answered_turn_is_complete_with_its_own_span() -> None:
     assert stored.look(NOW_UNIX_NS + 11) == []
 
 
-def test_a_turn_without_an_answer_is_complete_when_nothing_more_of_it_came_for_a_while() -> None:
+def test_unanswered_turn_is_complete_after_quiet_time() -> None:
     stored = StoredTurns()
     unanswered = replace(pipecat_turn(), attributes={"turn.number": 3})
     stored.add([unanswered], NOW_UNIX_NS)
@@ -63,7 +63,7 @@ def test_our_own_whole_turns_are_none_of_a_framework() -> None:
 
 
 @pytest.mark.parametrize("scope", ["pipecat.turn", "pipecat.other"])
-def test_the_scope_says_whose_a_span_is(scope: str) -> None:
+def test_scope_decides_whether_span_is_foreign(scope: str) -> None:
     assert is_foreign(scope, "turn") is (scope == "pipecat.turn")
 
 
@@ -92,7 +92,7 @@ def test_a_trace_without_end_is_bounded_and_keeps_its_turns() -> None:
     assert (stored.assembly.late, len(stored.turns), stored.assembly.given_up) == (1, 100, 0)
 
 
-def test_spans_of_one_trace_that_belong_to_no_turn_are_bounded_and_given_up() -> None:
+def test_spans_of_one_trace_without_turn_are_bounded() -> None:
     stored = StoredTurns(TurnAssembly(trace_spans_max=30))
     stages = [span("llm", 1_000 + at, 1_000 + at - 1, scope_name="pipecat") for at in range(1, 101)]
     stored.add(stages, NOW_UNIX_NS)
@@ -148,7 +148,7 @@ def test_a_late_answer_belongs_to_its_question() -> None:
     assert turn.endpoint_perf_ns is not None
 
 
-def test_a_callers_turn_that_was_never_closed_is_none() -> None:
+def test_unclosed_caller_turn_is_no_turn() -> None:
     assert turns_of([livekit("user_turn", 2, 1), livekit("agent_session", 1)]) == []
 
 
@@ -164,7 +164,7 @@ def test_a_reply_that_was_thought_of_and_never_spoken_is_no_turn() -> None:
     assert (turn.outcome, turn.span_id) == ("ok", f"{4:016x}")
 
 
-def test_a_request_to_a_model_within_a_voice_turn_is_no_turn_of_its_own() -> None:
+def test_model_request_within_voice_turn_is_no_separate_turn() -> None:
     stage = span("llm", 3, 2, {"gen_ai.usage.output_tokens": 4}, scope_name="pipecat")
     request = span(
         "openai.chat", 4, 3, {"gen_ai.request.model": "m"}, scope_name="opentelemetry.instrumentation.openai"
@@ -197,7 +197,7 @@ def test_a_run_that_the_service_names_is_the_turns(where: str) -> None:
     assert [turn.run_id for turn in turns_of([replace(pipecat_turn(), **{where: named})])] == ["night"]
 
 
-def test_a_latency_that_is_none_makes_no_reply() -> None:
+def test_invalid_latency_makes_no_reply() -> None:
     """Another version of the framework may state such values."""
     for value in ("0.5", True, None, [0.5]):
         stated: dict[str, object] = {"turn.user_bot_latency_seconds": value}
@@ -206,7 +206,7 @@ def test_a_latency_that_is_none_makes_no_reply() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e9, -1e9])
-def test_a_latency_that_is_no_duration_is_of_a_reply_and_withheld(value: float) -> None:
+def test_latency_that_is_no_duration_is_withheld_from_its_reply(value: float) -> None:
     (turn,) = turns_of([pipecat_turn(2, **{"turn.user_bot_latency_seconds": value})])
     assert (turn.outcome, turn.first_audio_perf_ns) == ("ok", None)
     assert (turn.contradicted_metrics, turn.contradicted_causes) == (("voice_to_voice",), ("not_a_number",))

@@ -35,7 +35,7 @@ def stage(name: str, span_id: int, parent: int, start_s: float, end_s: float, tt
 
 
 @pytest.mark.parametrize("parent", [2, CALL])
-def test_a_turn_with_a_model_and_a_voice_was_answered_though_no_latency_is_stated(parent: int) -> None:
+def test_turn_with_model_and_voice_is_answered_without_latency(parent: int) -> None:
     stages = [stage("stt", 3, parent, -1, -0.6), stage("llm", 4, parent, -0.6, -0.3), stage("tts", 5, parent, -0.3, 0)]
     (turn,) = turns_of([*stages, silent_turn(), CONVERSATION])
     assert (turn.outcome, turn.failure_kind, turn.first_audio_perf_ns) == ("ok", None, None)
@@ -55,14 +55,14 @@ def test_a_voice_that_failed_is_no_answer() -> None:
     assert turn.outcome == "error"
 
 
-def test_a_voice_that_was_broken_off_before_its_first_chunk_is_no_answer() -> None:
+def test_voice_interrupted_before_first_chunk_is_no_answer() -> None:
     voice = replace(stage("tts", 5, 2, -0.3, 0), attributes={"tts.interrupted": True})
     ended = replace(silent_turn(), attributes={**silent_turn().attributes, "turn.ended_by_conversation_end": True})
     (turn,) = turns_of([voice, ended])
     assert turn.outcome == "abandoned"
 
 
-def test_a_turn_that_a_timer_ended_before_its_reply_has_the_reply_that_follows() -> None:
+def test_turn_ended_by_timer_before_reply_gets_following_reply() -> None:
     """Pipecat's timer of the turn before can end a turn that has just begun: what follows hangs under the conversation,
     and `turn.duration_seconds` is below zero."""
     short = replace(silent_turn(2, 3, -9.0, -8.9), attributes={
@@ -81,7 +81,7 @@ def test_a_turn_that_a_timer_ended_before_its_reply_has_the_reply_that_follows()
     assert turns[0].contradicted_metrics == ()
 
 
-def test_stages_under_the_conversation_belong_to_the_turn_in_which_they_began() -> None:
+def test_stages_of_conversation_belong_to_turn_they_began_in() -> None:
     turns = [silent_turn(2, 3, -30, -29), silent_turn(3, 4, -20, -19), silent_turn(4, 5, -10, -9)]
     stages = [
         stage("tts", 10, CALL, -19.5, -19),
@@ -94,7 +94,7 @@ def test_stages_under_the_conversation_belong_to_the_turn_in_which_they_began() 
         assert [turn.outcome for turn in turns_of(spans)] == ["no_reply", "ok", "no_reply"]
 
 
-def test_a_voice_between_two_turns_does_not_change_the_answered_one() -> None:
+def test_voice_between_two_turns_leaves_answered_one_unchanged() -> None:
     """ "Are you still there?", while no turn is under way."""
     answered = replace(pipecat_turn(2), parent_span_id=f"{CALL:016x}")
     answered = at(answered, -30, -25)
@@ -123,7 +123,7 @@ def own_turn(span_id: int, parent: int | None, service: str, call: str | None = 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_turn_of_another_service_in_the_trace_of_a_turn_is_its_own(seed: int) -> None:
+def test_turn_of_other_service_in_trace_is_its_own(seed: int) -> None:
     """A gateway, and the agent that it calls."""
     spans = [
         own_turn(2, None, "gateway", ms=500),
@@ -141,7 +141,7 @@ def test_a_turn_of_another_service_in_the_trace_of_a_turn_is_its_own(seed: int) 
     assert found == {"2": 500_000_000, "4": 50_000_000}
 
 
-def test_a_turn_of_another_conversation_in_the_trace_of_a_turn_is_its_own() -> None:
+def test_turn_of_other_conversation_in_trace_is_its_own() -> None:
     turns = turns_of([own_turn(2, None, "bot", "one"), own_turn(4, 2, "bot", "two", ms=50)])
     assert sorted((turn.call_id, METRICS["voice_to_voice"].value(turn)) for turn in turns) == [
         ("one", 500_000_000),
@@ -149,7 +149,7 @@ def test_a_turn_of_another_conversation_in_the_trace_of_a_turn_is_its_own() -> N
     ]
 
 
-def test_a_turn_of_another_framework_in_a_turn_of_the_same_service_is_a_part_of_it() -> None:
+def test_turn_of_other_framework_in_same_service_is_part_of_it() -> None:
     """A service that reports its turns itself, and lets a framework report them as well."""
     inner = replace(pipecat_turn(4), parent_span_id=f"{2:016x}")
     for spans in ([own_turn(2, None, "bot"), inner], [inner, own_turn(2, None, "bot")]):
@@ -157,7 +157,7 @@ def test_a_turn_of_another_framework_in_a_turn_of_the_same_service_is_a_part_of_
 
 
 @pytest.mark.parametrize("inner", ["pipecat", "livekit", "agent"])
-def test_a_turn_of_another_service_is_its_own_whatever_framework_made_it(inner: str) -> None:
+def test_turn_of_other_service_is_its_own_for_any_framework(inner: str) -> None:
     made = {
         "pipecat": replace(pipecat_turn(4), parent_span_id=f"{2:016x}", service="other"),
         "livekit": livekit("agent_turn", 4, 2, attributes={"lk.e2e_latency": 0.7}, service="other"),
@@ -167,13 +167,13 @@ def test_a_turn_of_another_service_is_its_own_whatever_framework_made_it(inner: 
     assert sorted((turn.span_id[-1], turn.run_id.split(":")[1]) for turn in turns) == [("2", "bot"), ("4", "other")]
 
 
-def test_a_request_of_another_service_within_a_turn_is_a_stage_of_it() -> None:
+def test_request_of_other_service_within_turn_is_its_stage() -> None:
     request = span("chat m", 4, 3, {"gen_ai.request.model": "m"}, scope_name="any", service="models")
     turns = turns_of([own_turn(2, None, "bot"), span("voice.llm", 3, 2, scope_name="mine"), request])
     assert [turn.span_id[-1] for turn in turns] == ["2"]
 
 
-def test_an_inner_turn_that_was_stored_becomes_a_part_of_the_outer_one_that_comes() -> None:
+def test_stored_inner_turn_becomes_part_of_later_outer_one() -> None:
     inner = replace(pipecat_turn(4), parent_span_id=f"{2:016x}")
     stored = StoredTurns()
     (first,) = stored.add([inner], NOW_UNIX_NS)
@@ -209,7 +209,7 @@ def test_late_stages_of_a_first_turn_that_was_none_make_it_one() -> None:
     assert (change.is_first, turn.outcome, turn.turn_index) == (True, "ok", 0)
 
 
-def test_the_spans_in_memory_are_bounded_and_a_late_one_finds_its_turn_all_the_same() -> None:
+def test_spans_in_memory_are_bounded_and_late_one_joins_its_turn() -> None:
     stored = StoredTurns(TurnAssembly(spans_max=20))
     for number in range(200):
         answered = replace(pipecat_turn(), trace_id=f"{number:032x}")
@@ -229,7 +229,7 @@ SESSION = livekit("agent_session", CALL)
 
 
 @pytest.mark.parametrize("first", [QUESTION, ANSWER])
-def test_the_other_half_of_livekits_turn_that_comes_late_makes_it_whole(first: SpanRow) -> None:
+def test_late_other_half_of_livekit_turn_completes_it(first: SpanRow) -> None:
     """After the session's end, when the first half was a turn of its own already."""
     second = ANSWER if first is QUESTION else QUESTION
     stored = StoredTurns()
@@ -245,7 +245,7 @@ def test_the_other_half_of_livekits_turn_that_comes_late_makes_it_whole(first: S
     assert METRICS["endpointing"].value(revised) == 200_000_000
 
 
-def test_a_reply_that_was_never_heard_leaves_the_caller_without_an_answer() -> None:
+def test_reply_never_played_leaves_caller_without_answer() -> None:
     discarded = livekit("agent_turn", 3, CALL, attributes={"lk.interrupted": True})
     stored = StoredTurns()
     stored.add([QUESTION, SESSION], NOW_UNIX_NS)
@@ -272,7 +272,7 @@ def test_a_turn_of_which_only_stages_have_come_is_pending() -> None:
     assert [(turn.outcome, turn.turn_index, turn.late_spans) for turn in stored.turns] == [("ok", 2, None)]
 
 
-def test_stages_under_a_conversation_that_has_not_come_are_no_turn_of_it() -> None:
+def test_stages_under_unseen_conversation_are_no_turn_of_it() -> None:
     """Before the first turn they look like one; then it shows that turns hang there."""
     stored = StoredTurns()
     stored.add([stage("stt", 3, CALL, -9, -8)], NOW_UNIX_NS)
@@ -281,7 +281,7 @@ def test_stages_under_a_conversation_that_has_not_come_are_no_turn_of_it() -> No
     assert [(turn.span_id, turn.outcome) for turn in stored.turns] == [(f"{6:016x}", "ok")]
 
 
-def test_a_request_to_a_model_alone_makes_no_turn_of_the_web_request_around_it() -> None:
+def test_lone_model_request_makes_no_turn_of_web_request() -> None:
     request = span("chat m", 4, 3, {"gen_ai.request.model": "m"}, scope_name="any")
     stored = StoredTurns()
     stored.add([request], NOW_UNIX_NS)
@@ -290,7 +290,7 @@ def test_a_request_to_a_model_alone_makes_no_turn_of_the_web_request_around_it()
     assert [(turn.span_id, turn.outcome) for turn in stored.turns] == [(f"{4:016x}", "ok")]
 
 
-def test_stages_from_more_than_a_day_ago_make_no_turn_without_its_own_span() -> None:
+def test_stages_over_a_day_old_make_no_turn_without_own_span() -> None:
     """The trace may have been forgotten with the turn in the store."""
     stored = StoredTurns()
     assert stored.add(STAGES, NOW_UNIX_NS + 86_401 * SECOND_NS) == []
@@ -310,7 +310,7 @@ def test_a_complete_turn_stays_complete_whatever_comes_of_it() -> None:
     assert taken_up.look(NOW_UNIX_NS) == []
 
 
-def test_a_turn_whose_own_span_is_stored_no_more_stays_as_it_is() -> None:
+def test_turn_whose_own_span_expired_stays_unchanged() -> None:
     stored = StoredTurns()
     stored.add([silent_turn(), *STAGES], NOW_UNIX_NS)
     again = StoredTurns()

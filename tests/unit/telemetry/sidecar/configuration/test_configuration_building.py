@@ -32,7 +32,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
     assert "s3cret" not in repr(options)
 
 
-def test_nothing_listens_beyond_loopback_without_a_token_or_client_certificates() -> None:
+def test_remote_listening_requires_token_or_client_certificates() -> None:
     (fault,) = _faults({"store": "data", "host": "0.0.0.0"})
     assert fault.startswith("--host: 0.0.0.0 is reachable from other machines; add a token with --token-file")
     assert options_of(read_configuration({"store": "data", "host": "::1"}, {})).host == "::1"
@@ -64,13 +64,13 @@ def test_a_token_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("content", ["", "two words", "two\nlines", "é", "x" * (TOKEN_BYTES_MAX + 1)])
-def test_a_token_that_fits_into_no_header_is_refused_and_not_shown(tmp_path: Path, content: str) -> None:
+def test_token_that_no_header_can_carry_is_refused_and_hidden(tmp_path: Path, content: str) -> None:
     (fault,) = _faults({"store": "data", "token_file": _secret(tmp_path / "token", content)})
     assert "make one with: openssl rand -hex 32" in fault
     assert not content or content not in fault
 
 
-def test_a_token_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_missing_token_file_is_refused(tmp_path: Path) -> None:
     assert "is not a file" in _faults({"store": "data", "token_file": str(tmp_path)})[0]
     assert "No such file" in _faults({"store": "data", "token_file": str(tmp_path / "none")})[0]
 

@@ -16,7 +16,7 @@ def _file(folder: Path, text: str) -> dict[str, str]:
     return {"config": str(file)}
 
 
-def test_a_flag_takes_precedence_over_a_variable_and_that_over_the_file(tmp_path: Path) -> None:
+def test_flag_precedes_variable_and_variable_precedes_file(tmp_path: Path) -> None:
     named = _file(tmp_path, "http_port = 1\ngrpc_port = 2\nmax_connections = 3\n")
     variables = {"VOICEPROBE_SIDECAR_HTTP_PORT": "11", "VOICEPROBE_SIDECAR_GRPC_PORT": "12"}
     read = read_configuration({**named, "http_port": "111"}, variables)
@@ -105,7 +105,7 @@ def test_variables_of_others_are_left_alone() -> None:
     assert read_configuration({}, {"VOICEPROBE_SIDECAR_HTTP_PORT": ""}).given == {}
 
 
-def test_a_token_and_a_file_with_one_are_weighed_by_where_they_were_given(tmp_path: Path) -> None:
+def test_token_and_token_file_take_precedence_by_their_source(tmp_path: Path) -> None:
     variables = {"VOICEPROBE_SIDECAR_TOKEN": "s3cret"}
     assert set(read_configuration({"token_file": "f"}, variables).given) == {"token_file"}
     assert set(read_configuration(_file(tmp_path, 'token_file = "f"'), variables).given) == {"token"}
@@ -122,7 +122,7 @@ def test_known_tables_are_passed_on_and_others_are_faults(tmp_path: Path) -> Non
     assert read.faults == [f"{named['config']}: 'forwards' is not a known key; did you mean forward?"]
 
 
-def test_what_is_shown_is_a_file_that_gives_the_same_settings_without_secrets(tmp_path: Path) -> None:
+def test_shown_settings_are_equivalent_file_without_secrets(tmp_path: Path) -> None:
     named = _file(tmp_path, "[[forward]]\ntoken = 'f0rward'\n")
     variables = {"VOICEPROBE_SIDECAR_TOKEN": "s3cret", "VOICEPROBE_SIDECAR_KEEP_DAYS": "2.5"}
     read = read_configuration({**named, "store": 'a "b"\\', "keep_transcripts": True}, variables, ("forward",))

@@ -85,7 +85,7 @@ def test_all_that_a_destination_can_say(tmp_path: Path, monkeypatch: pytest.Monk
     assert msgspec.json.decode(encoded, type=Destination) == destination
 
 
-def test_what_happens_to_text_has_no_default() -> None:
+def test_text_setting_has_no_default() -> None:
     (fault,) = faults_of({"name": "tempo", "url": "http://127.0.0.1:4318"})
     assert fault.startswith("[[forward]] 1 (tempo): text: is missing")
     assert "there is no default" in fault
@@ -166,9 +166,7 @@ def test_two_destinations_never_share_a_name() -> None:
         ("max_mib", 1024, "limited the queue on disk; give queue_mib in its place (64 by default)"),
     ],
 )
-def test_settings_of_the_queue_on_disk_are_refused_with_the_new_way(
-    text: str, key: str, value: object, sentence: str
-) -> None:
+def test_disk_queue_settings_are_refused_with_the_new_way(text: str, key: str, value: object, sentence: str) -> None:
     (fault,) = faults_of({**PLAIN, "text": text, key: value})
     assert fault.startswith(f"[[forward]] 1 (tempo): {key}: {sentence}")
     assert "requests wait in memory only, within queue_mib and queue_items" in fault

@@ -109,7 +109,7 @@ def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_stage_begins_when_somebody_says_so_after_a_promotion(sidecar: Sidecar) -> None:
+def test_next_stage_begins_on_request_after_promotion(sidecar: Sidecar) -> None:
     sidecar.turns.candidate = 30
     assert sidecar.begin("canary").status == UNAVAILABLE
     assert sidecar.look().decision == "hold"
@@ -134,7 +134,7 @@ def test_the_next_stage_begins_when_somebody_says_so_after_a_promotion(sidecar: 
     assert sidecar.look().stage == "half"
 
 
-def test_whoever_asks_for_the_next_share_begins_and_then_waits_for_each_verdict(sidecar: Sidecar) -> None:
+def test_share_request_begins_stage_and_waits_for_its_verdict(sidecar: Sidecar) -> None:
     """The order in which Flagger asks: before the first share, too."""
     sidecar.turns.candidate = 0
     assert sidecar.look().decision == "hold"
@@ -147,7 +147,7 @@ def test_whoever_asks_for_the_next_share_begins_and_then_waits_for_each_verdict(
     assert sidecar.begin().status == REFUSED
 
 
-def test_a_promotion_begins_the_next_stage_by_itself_where_the_configuration_says_so(sidecar: Sidecar) -> None:
+def test_promotion_begins_next_stage_if_configured(sidecar: Sidecar) -> None:
     sidecar.start(next_stage="on-promotion")
     state = sidecar.look()
     assert (state.decision, state.stage, state.promoted) == ("hold", "half", ("canary",))
@@ -247,9 +247,7 @@ def test_a_verdict_that_the_disk_does_not_take_does_not_count(
 
 
 @pytest.mark.slow
-def test_a_row_that_was_kept_and_whose_answer_was_lost_counts(
-    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_committed_row_with_lost_answer_counts(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
     real = rollout_log.keep_row
 
     def loses_the_answer(store: Path, row: Any) -> None:
@@ -312,7 +310,7 @@ def settle(sidecar: Sidecar, stage: str) -> Any:
 
 
 @pytest.mark.slow
-def test_a_stage_counts_from_when_its_share_is_in_effect_which_happens_once(sidecar: Sidecar) -> None:
+def test_stage_counts_from_when_its_share_takes_effect_once(sidecar: Sidecar) -> None:
     sidecar.turns.candidate = 0
     assert sidecar.look().decision == "hold"
     assert sidecar.begin("canary").status == BEGUN
@@ -335,7 +333,7 @@ def test_a_stage_counts_from_when_its_share_is_in_effect_which_happens_once(side
         sidecar.look()
 
 
-def test_turns_before_a_share_was_in_effect_are_no_turns_that_are_gone(sidecar: Sidecar) -> None:
+def test_turns_before_share_took_effect_are_not_reported_gone(sidecar: Sidecar) -> None:
     sidecar.now = AT_UNIX_NS - 10 * MINUTE
     sidecar.turns.candidate = 60
     assert sidecar.look().decision == "hold"  # of turns of the first minutes
@@ -345,7 +343,7 @@ def test_turns_before_a_share_was_in_effect_are_no_turns_that_are_gone(sidecar: 
 
 
 @pytest.mark.parametrize("regression", [SAME, SLOWER], ids=["promoted", "rolled back"])
-def test_a_stage_that_was_decided_cannot_be_counted_anew(sidecar: Sidecar, regression: Regression) -> None:
+def test_decided_stage_cannot_be_counted_again(sidecar: Sidecar, regression: Regression) -> None:
     sidecar.turns.regression = regression
     assert sidecar.look().decision != "hold"
     assert settle(sidecar, "canary").status == REFUSED

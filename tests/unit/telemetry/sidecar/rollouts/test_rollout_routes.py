@@ -95,7 +95,7 @@ def test_each_verdict_has_its_statuses(decision: Decision, confirm: int, rollbac
     assert (row["verdict"], row["stage"], row["share"], row["is_kept"]) == (decision, "quarter", 0.25, True)
 
 
-def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted_or_rolled_back() -> None:
+def test_nothing_is_decided_before_first_or_on_stale_evaluation() -> None:
     answers = Answers()
     unavailable = dict.fromkeys(("verdict", "confirm", "rollback"), 503)
     assert answers.statuses() == unavailable
@@ -117,7 +117,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
     assert answers.ask("POST", "/streaming/advance").status_code == 503
 
 
-def test_a_rollout_that_there_is_none_of_is_404() -> None:
+def test_unknown_rollout_is_404() -> None:
     answers = Answers()
     answers.states.keep(state("promote"))
     for method, path in (("GET", "verdict"), ("POST", "confirm"), ("POST", "rollback"), ("POST", "advance")):
@@ -145,7 +145,7 @@ def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[s
     assert answers.ask("GET", "/streaming/verdict?stage=all").status_code == 404
 
 
-def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metadata() -> None:
+def test_token_is_required_and_flagger_may_send_it_in_metadata() -> None:
     answers = Answers(TOKEN)
     answers.states.keep(state("promote"))
     header = {"Authorization": f"Bearer {TOKEN}"}
@@ -193,7 +193,7 @@ def _samples(answers: Answers) -> dict[str, float]:
     return found
 
 
-def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now() -> None:
+def test_gauges_are_openmetrics_and_never_promote_when_stale() -> None:
     answers = Answers()
     nothing = {"verdict/promote": 0, "verdict/hold": 1, "verdict/roll_back": 0, "evaluation_interval_seconds/": 60}
     assert _samples(answers) == {**nothing, "last_verdict_timestamp_seconds/": 0}
@@ -241,7 +241,7 @@ async def _asked(link: RolloutStates) -> httpx.Response:
         return await client.get("/v1/rollouts/x/verdict")
 
 
-def test_each_rollout_is_looked_at_in_turn_and_what_could_not_be_kept_soon_again() -> None:
+def test_rollouts_are_evaluated_in_turn_and_unkept_ones_soon() -> None:
     now_s = [100.0]
     settings = (RolloutSetting("a", "a.toml"), RolloutSetting("b", "b.toml"))
     states = RolloutStates(cast(Any, SimpleNamespace(settings=settings, every_s=60.0)), monotonic_s=lambda: now_s[0])

@@ -26,7 +26,7 @@ def options(folder: Path, file: str = "", *, flags: list[str] | None = None, var
     return options_of(read_configuration(given, {"VOICEPROBE_SIDECAR_ROLLOUT": variable}, TABLES))
 
 
-def test_a_flag_takes_precedence_over_a_variable_and_that_over_the_file(tmp_path: Path) -> None:
+def test_flag_precedes_variable_and_variable_precedes_file(tmp_path: Path) -> None:
     files = [written(tmp_path, name) for name in ("a", "b", "c", "d")]
     tables = '[[rollout]]\nplan_file = "a.toml"\nnext_stage = "on-promotion"\n'
     assert options(tmp_path, tables).rollouts == (RolloutSetting("a", files[0], "on-promotion"),)
