@@ -135,7 +135,7 @@ def test_the_end_of_the_line_is_no_part_of_a_secret(
 
 @named
 @pytest.mark.parametrize("text", [f"{TOKEN}\nmore", f"{TOKEN}\r\nX-Injected: 1", f"{TOKEN}é", f"{TOKEN}\udcff"])
-def test_a_secret_that_no_header_carries_is_refused_and_not_shown(
+def test_secret_that_no_header_can_carry_is_refused_and_hidden(
     place: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variable, read = PLACES[place]
@@ -204,7 +204,7 @@ WITH_PASSWORD = "htp://ursula:pw-0c9d@host"
         lambda: OpenAiSpeech(WITH_PASSWORD, "m", None),
     ],
 )
-def test_an_address_that_is_refused_is_shown_without_its_password(make: Callable[[], object]) -> None:
+def test_refused_address_is_shown_without_its_password(make: Callable[[], object]) -> None:
     with pytest.raises(REFUSALS) as caught:
         make()
     assert "pw-0c9d" not in str(caught.value)

@@ -40,7 +40,7 @@ def test_a_forest_is_a_valid_specification_without_data() -> None:
 
 
 @pytest.mark.slow
-def test_estimates_lie_in_the_order_of_the_rows_and_by_their_values() -> None:
+def test_estimates_are_placed_by_row_order_and_value() -> None:
     at = points(svg(Picture(ROWS, forest(ROWS, PAGE, "s"), "differences")))
     places = [at[f"{each['name']}: {each['estimate']:g}"] for each in ROWS]
     assert all(above[1] < below[1] for above, below in pairwise(places))
@@ -48,7 +48,7 @@ def test_estimates_lie_in_the_order_of_the_rows_and_by_their_values() -> None:
     assert (x95 - x50) / (x50 - x99) == pytest.approx((0.2 - 0.02) / (0.02 + 0.2), rel=1e-3)
 
 
-def test_lines_at_no_difference_and_at_the_margin_have_names_apart() -> None:
+def test_no_difference_and_margin_lines_have_separate_names() -> None:
     spec = forest(ROWS, LIGHT, "s", margin=0.1, margin_text="100 ms")
     names = {layer["mark"]["text"]: layer["mark"]["align"] for layer in spec["layer"] if "text" in layer["mark"]}
     assert names == {"no difference": "right", "margin 100 ms": "left"}
@@ -63,7 +63,7 @@ def test_rows_of_one_name_lie_below_each_other_by_group() -> None:
     assert at["one"][1] < at["other"][1]
 
 
-def test_svg_takes_its_colors_from_the_page_has_a_label_and_escapes_foreign_text() -> None:
+def test_svg_has_label_page_colors_and_escapes_foreign_text() -> None:
     drawn = both_sizes(Picture(ROWS, forest(ROWS, PAGE, "s"), f"of {HOSTILE}"))
     wide, narrow = re.findall(r"<svg [^>]*>", drawn)
     assert ('class="wide"' in wide, 'class="narrow"' in narrow) == (True, True)

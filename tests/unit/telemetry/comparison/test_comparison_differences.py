@@ -66,9 +66,7 @@ def covered(make: Callable[[int], FigureDifference], times: int = 300) -> float:
 # Of 300 simulations 95 % is 0.925 to 0.975 in two standard errors. A p95 of few turns errs to the safe side.
 @pytest.mark.slow
 @pytest.mark.parametrize(("figure", "turns"), [(P50, 300), (P50, 1000), (P95, 300), (P95, 1000)])
-def test_the_interval_holds_the_true_difference_in_about_95_of_100_pairs_of_runs(
-    figure: ComparedFigure, turns: int
-) -> None:
+def test_interval_holds_true_difference_in_95_of_100_run_pairs(figure: ComparedFigure, turns: int) -> None:
     def make(seed: int) -> FigureDifference:
         rng = np.random.default_rng(seed)
         return difference(figure, run(rng, turns), run(rng, turns, SHIFT_MS), BY_CALL)
@@ -95,7 +93,7 @@ def slow_calls(rng: np.random.Generator, turns: int, shift_ms: float = 0.0) -> t
 
 
 @pytest.mark.slow
-def test_without_clusters_the_interval_would_miss_it_far_too_often() -> None:
+def test_interval_without_clusters_misses_difference_too_often() -> None:
     def make(seed: int, *, knows_calls: bool) -> FigureDifference:
         rng = np.random.default_rng(seed)
         runs: list[CohortTurns] = []
@@ -141,7 +139,7 @@ def test_pairing_narrows_what_the_utterances_make_wide() -> None:
     assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])
 
 
-def test_runs_are_paired_only_where_most_of_both_is_the_same_audio() -> None:
+def test_runs_are_paired_only_if_most_of_both_is_same_audio() -> None:
     rng = np.random.default_rng(1)
     values, calls = latencies_ms(rng, 400)
     here = np.arange(400) % 40
@@ -185,7 +183,7 @@ def test_too_few_turns_have_figures_and_no_interval() -> None:
     assert difference(P50, one_call, run(rng, 300), BY_CALL).reason == "needs 20 calls, has 1"
 
 
-def test_a_run_without_spread_is_known_exactly_and_the_other_is_not() -> None:
+def test_run_without_spread_is_known_exactly_and_other_is_not() -> None:
     constant = cohort_of("run", np.full(300, 500.0), np.arange(300))
     found = difference(P50, constant, constant, BY_CALL)
     assert (found.value, found.lower, found.upper, found.p_value, found.bounds) == (0, 0, 0, 1, "+0.0 ms to +0.0 ms")
@@ -195,7 +193,7 @@ def test_a_run_without_spread_is_known_exactly_and_the_other_is_not() -> None:
     assert 500 * MS + varied.lower < (varied.candidate or 0) < 500 * MS + varied.upper
 
 
-def test_a_turn_that_nobody_answered_is_slower_than_any_other() -> None:
+def test_unanswered_turn_is_slower_than_any_other() -> None:
     values, calls = latencies_ms(np.random.default_rng(3), 400)
     missing = np.arange(400) % 10 == 0
     all_answered, some = cohort_of("a", values, calls), cohort_of("b", values, calls, missing)
@@ -241,7 +239,7 @@ def of_p_values(*p_values: float | None, lower: float = 1.0, is_claimed: bool = 
     ]
 
 
-def test_figures_are_marked_by_holms_procedure_over_those_that_have_a_p_value() -> None:
+def test_figures_are_marked_by_holm_over_those_with_p_value() -> None:
     """The smallest of three is held to 5 % / 3, the next to 5 % / 2, the last to 5 %."""
 
     def shown(*p_values: float | None) -> list[bool]:
@@ -256,7 +254,7 @@ def test_figures_are_marked_by_holms_procedure_over_those_that_have_a_p_value() 
     assert marked([]) == ()
 
 
-def test_nothing_is_marked_whose_interval_holds_0_or_of_which_nothing_is_claimed() -> None:
+def test_figure_with_0_in_interval_or_without_claim_is_unmarked() -> None:
     assert [each.is_shown for each in marked(of_p_values(1e-9, lower=0.0))] == [False]
     assert [each.is_shown for each in marked(of_p_values(1e-9, is_claimed=False))] == [False]
     assert marked(of_p_values(1e-9))[0].is_worse
@@ -279,7 +277,7 @@ def test_a_side_that_nothing_bounds_is_put_in_words(
     assert (found.bounds, found.unbounded) == (text, side)
 
 
-def test_unanswered_turns_near_the_percentile_leave_the_difference_without_an_upper_bound() -> None:
+def test_unanswered_turns_near_percentile_remove_upper_bound() -> None:
     rng = np.random.default_rng(4)
     values, calls = latencies_ms(rng, 1000)
     silent = cohort_of("b", values, calls, np.arange(1000) % 25 == 0)
@@ -340,7 +338,7 @@ def test_too_few_turns_decide_nothing() -> None:
     assert found.sentence == ("undecided: Voice to voice p95 cannot be compared: needs 100 turns with a value, has 50")
 
 
-def test_a_run_that_answers_no_more_is_worse_whatever_its_percentile() -> None:
+def test_run_that_stops_answering_is_worse_at_any_percentile() -> None:
     base = named_run("base")
     found = compare_runs(base, named_run("silent", unanswered=0.5, seed=2), MARGIN, ())
     assert found.state == "worse"
@@ -361,7 +359,7 @@ def without_values(of: ComparedRun, every: int, metric: str = "voice_to_voice") 
     return replace(of, turns=replace(of.turns, numbers={**of.turns.numbers, metric: packed_numbers(known)}))
 
 
-def test_values_missing_in_one_run_alone_turn_no_claim_into_another() -> None:
+def test_values_missing_in_one_run_turn_no_claim_into_another() -> None:
     base, margin = named_run("base", turns=3000), RegressionMargin(250 * MS)
     same, slow = named_run("same", turns=6000, seed=2), named_run("slow", turns=3000, shift_ms=600, seed=2)
     assert compare_runs(base, same, margin, ()).state == "within"
@@ -435,7 +433,7 @@ def test_nothing_is_claimed_of_a_run_that_was_not_measured_well(fault: dict[str,
     assert len(weakened.notes) == 3
 
 
-def test_footnotes_state_that_turns_without_an_answer_raise_the_percentiles() -> None:
+def test_footnotes_state_that_unanswered_turns_raise_percentiles() -> None:
     base = named_run("base")
     sentence = "a turn that was not answered counts as longer than any wait"
     answered = compare_runs(base, named_run("other", seed=2), MARGIN, ())
@@ -498,7 +496,7 @@ def test_the_worst_of_several_counts() -> None:
     assert worst([]) == "undecided"
 
 
-def test_footnotes_say_what_a_mark_rests_on_and_what_an_interval_without_one_means() -> None:
+def test_footnotes_explain_marks_and_intervals_without_mark() -> None:
     found = compare_runs(named_run("base"), named_run("slow", shift_ms=400, seed=2), MARGIN, ())
     assert found.marked_over == sum(each.p_value is not None for each in found.differences) == 6
     assert status_text(found.decisive) == "worse"
@@ -525,7 +523,7 @@ def test_footnotes_say_what_a_mark_rests_on_and_what_an_interval_without_one_mea
     assert not any(line.startswith("worse") for line in footnotes(possible))
 
 
-def test_a_difference_that_nothing_bounds_above_is_stated_and_explained() -> None:
+def test_difference_without_upper_bound_is_stated_and_explained() -> None:
     found = compare_runs(named_run("base"), named_run("slow", shift_ms=400, seed=2, unanswered=0.035), MARGIN, ())
     assert found.decisive.unbounded == "above"
     assert found.state == "worse", "whatever the upper bound is, the lower one lies above the margin"

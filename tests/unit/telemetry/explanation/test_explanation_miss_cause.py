@@ -102,7 +102,7 @@ def test_a_shift_of_the_slowest_tenth_is_measured_at_the_tail() -> None:
     assert cause.stage.by_ns > 700 * MS
 
 
-def test_without_cohorts_the_turns_after_are_compared_with_those_before() -> None:
+def test_turns_after_onset_are_compared_with_earlier_ones() -> None:
     cause = find_cause(made(Plan(stage="asr", by_ms=600, since=0.7)))
     assert (cause.cohorts, cause.within) == ((), ())
     assert cause.since_unix_ns == BEGIN + 840 * SECOND
@@ -111,7 +111,7 @@ def test_without_cohorts_the_turns_after_are_compared_with_those_before() -> Non
     assert cause.stage.by_ns == pytest.approx(600 * MS, abs=10 * MS)
 
 
-def test_a_stage_without_spread_or_in_steps_is_named_with_its_size() -> None:
+def test_stage_without_spread_or_in_steps_is_named_with_its_size() -> None:
     """An end of turn after a fixed silence, 250 ms or a second; and one that is exported in steps of 250 ms."""
     turns = made(Plan(cohorts=("candidate", "control"), stage="endpointing", by_ms=750, of="candidate"))
     drawn = turns.stages["endpointing"]
@@ -122,7 +122,7 @@ def test_a_stage_without_spread_or_in_steps_is_named_with_its_size() -> None:
 
 
 @pytest.mark.slow
-def test_of_two_stages_that_grew_by_the_same_seldom_one_is_named() -> None:
+def test_one_of_two_equally_grown_stages_is_seldom_named() -> None:
     """A cache answers 40 % of the turns of both stages, whatever the cohort: two humps."""
     named = 0
     for seed in range(200):
@@ -141,7 +141,7 @@ def test_of_two_stages_that_grew_by_the_same_seldom_one_is_named() -> None:
     assert named <= 10, named
 
 
-def test_no_stage_is_named_where_too_little_is_known_of_another_that_most_turns_have() -> None:
+def test_no_stage_is_named_if_another_common_stage_is_unknown() -> None:
     turns = made(Plan(cohorts=("candidate", "control"), stage="llm", by_ms=700, of="candidate"))
     few = turns.stages["tts"].copy()
     few[(turns.cohorts == 1) & (np.cumsum(turns.cohorts == 1) > 8)] = np.nan  # eight turns of the control have one
@@ -158,7 +158,7 @@ def test_a_miss_that_ended_has_an_end() -> None:
     assert cause.until_unix_ns == BEGIN + 1440 * SECOND
 
 
-def test_a_miss_from_the_first_turn_on_has_no_beginning_and_compares_bad_turns_with_good_ones() -> None:
+def test_miss_since_first_turn_has_no_onset_and_compares_to_good() -> None:
     turns = made(Plan(stage="llm", by_ms=700, share=0.3))
     cause = find_cause(turns)
     assert cause.since_unix_ns is None
@@ -168,14 +168,14 @@ def test_a_miss_from_the_first_turn_on_has_no_beginning_and_compares_bad_turns_w
     assert cause.stage.by_ns == pytest.approx(bad - good)
 
 
-def test_of_many_cohorts_only_those_that_miss_are_named() -> None:
+def test_only_missing_cohorts_of_many_are_named() -> None:
     names = [f"cohort {number}" for number in range(12)]
     cause = find_cause(made(Plan(turns=9600, cohorts=names, stage="tts", by_ms=700, of="cohort 7")))
     assert cause.cohorts == ("cohort 7",)
     assert len(cause.within) == 11
 
 
-def test_a_cohort_that_neither_misses_nor_holds_leaves_the_others_unnamed() -> None:
+def test_cohort_near_the_limit_leaves_the_others_unnamed() -> None:
     """A third cohort right at the limit leaves open whether the first alone is the cause."""
     turns = made(Plan(turns=3600, cohorts=("bad", "good", "open"), stage="llm", by_ms=700, of="bad"))
     is_open = turns.cohorts == turns.labels.index("open")
@@ -183,7 +183,7 @@ def test_a_cohort_that_neither_misses_nor_holds_leaves_the_others_unnamed() -> N
     assert find_cause(turns).cohorts == ()
 
 
-def test_a_cohort_of_a_few_turns_is_counted_and_keeps_nobody_from_being_named() -> None:
+def test_cohort_of_few_turns_is_counted_and_blocks_no_naming() -> None:
     turns = made(Plan(cohorts=("bad", "good"), stage="llm", by_ms=700, of="bad"))
     cohorts = turns.cohorts.copy()
     cohorts[-3:] = 2
@@ -210,7 +210,7 @@ def test_turns_without_a_cohort_are_never_named() -> None:
     assert find_cause(turns).cohorts == ()
 
 
-def test_turns_that_nobody_answered_name_no_stage() -> None:
+def test_unanswered_turns_name_no_stage() -> None:
     turns = made(Plan(stage="llm", by_ms=100))
     assert turns.total is not None
     turns.is_bad[:] = False
@@ -367,7 +367,7 @@ def test_in_noise_no_dimension_is_shown(share: float) -> None:
     assert shown.count("utterance") <= 4
 
 
-def test_a_worker_of_a_few_slow_calls_is_chance_and_would_not_be_without_the_calls() -> None:
+def test_worker_of_few_slow_calls_is_chance_only_by_calls() -> None:
     """Eight turns a call: two slow calls of one worker are 16 slow turns, which as independent turns would be shown."""
     calls = np.arange(1600) // 8
     worker = calls % 10
@@ -407,7 +407,7 @@ def test_in_sparse_tables_the_chance_is_that_of_permutations(seed: int) -> None:
     )
 
 
-def test_what_cannot_be_asked_says_why() -> None:
+def test_untested_dimension_gives_reason() -> None:
     chance = np.random.default_rng(1)
     nothing = Dimension(np.full(TURNS, NOT_REPORTED), ())
     one = Dimension(np.zeros(TURNS, dtype=np.int64), ("only",))

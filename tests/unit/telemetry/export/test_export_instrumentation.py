@@ -246,7 +246,7 @@ def test_a_disabled_sdk_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     telemetry.shutdown(1)
 
 
-def test_what_otlp_cannot_carry_travels_changed_and_without_noise(
+def test_values_that_otlp_cannot_carry_are_changed_without_noise(
     telemetry: Telemetry, written: WrittenSpans, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = {
@@ -375,7 +375,7 @@ class LateSender:
         return Delivery("failed", reason="too late")
 
 
-def test_what_a_late_collector_did_not_take_is_on_disk_when_shutdown_returns(tmp_path: Path) -> None:
+def test_spans_refused_by_late_collector_are_on_disk_at_shutdown(tmp_path: Path) -> None:
     sender = LateSender()
     processor = SpoolingSpanProcessor(
         RESOURCE, sender, lambda: SpanLog(tmp_path, "owner", RESOURCE), batch=2, queue=100
@@ -393,7 +393,7 @@ def test_what_a_late_collector_did_not_take_is_on_disk_when_shutdown_returns(tmp
     opened.close()
 
 
-def test_where_the_disk_takes_no_more_a_live_collector_gets_everything_once(
+def test_live_collector_gets_everything_once_on_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender, log = TakingSender(), SpanLog(tmp_path, "owner", RESOURCE)

@@ -95,7 +95,7 @@ def test_talk_over_is_exact_where_nothing_can_have_overlapped(
     assert metric_bounds(msgspec.structs.replace(TURN, **changes), METRICS["talk_over"]) == bounds
 
 
-def test_what_a_turn_does_not_state_has_no_bounds() -> None:
+def test_values_without_stated_error_have_no_bounds() -> None:
     bare = msgspec.structs.replace(TURN, held_up_ns=None, stamp_error_ns=None, llm_first_token_earlier_ns=None)
     for name in ("voice_to_voice", "asr_final_latency", "llm_ttft", "tts_first_chunk_latency", "tokens_per_s"):
         assert METRICS[name].value(bare) is not None
@@ -105,7 +105,7 @@ def test_what_a_turn_does_not_state_has_no_bounds() -> None:
     assert timestamp_bounds(TURN, "reply_end") is None, "there is none"
 
 
-def test_what_is_counted_is_exact() -> None:
+def test_counted_value_is_exact() -> None:
     counted = msgspec.structs.replace(TURN, wer_errors=1, wer_reference_words=4, stamp_error_ns=None)
     assert metric_bounds(counted, METRICS["wer"]) == (0.25, 0.25)
     assert METRICS["wer"] not in BOUNDED
@@ -152,7 +152,7 @@ def test_bounds_are_stated_where_they_differ(
 @pytest.mark.parametrize(
     ("lower", "upper"), [(None, 1.0), (1.0, None), (-math.inf, 1.0), (1.0, math.inf), (math.nan, 1.0), (1.0, math.nan)]
 )
-def test_what_may_lie_anywhere_has_no_bounds(lower: float | None, upper: float | None) -> None:
+def test_infinite_or_missing_side_gives_no_bounds(lower: float | None, upper: float | None) -> None:
     assert finite(lower, upper) is None
 
 
@@ -221,7 +221,7 @@ def test_a_latency_that_is_not_a_number_cannot_be() -> None:
     assert of_latency(None, S) == "not_a_number"
 
 
-def test_an_answer_before_the_end_of_speech_is_no_contradiction_within_its_span() -> None:
+def test_answer_before_speech_end_is_valid_within_its_span() -> None:
     assert of_latency(-S, 4 * S, may_be_negative=True) is None
     assert of_latency(-5 * S, 4 * S, may_be_negative=True) == "longer_than_span"
 
@@ -255,7 +255,7 @@ def test_a_moment_fits_its_turn_and_its_span(
     assert of_timestamps(service_turn(**{"speech_end": None, **stamps}), evidence) == found
 
 
-def test_what_a_client_heard_before_its_turn_began_cannot_be() -> None:
+def test_value_before_turn_of_client_is_impossible() -> None:
     turn = client_turn(asr_final_perf_ns=-2 * S, llm_first_token_perf_ns=3_100_000_000)
     found = without_contradictions(turn, of_timestamps(turn))
     assert (found.contradicted_metrics, found.contradicted_causes) == (
@@ -293,7 +293,7 @@ def test_a_duration_below_zero_is_left_out() -> None:
     )
 
 
-def test_what_the_wire_cannot_show_is_not_contradicted_too() -> None:
+def test_unobservable_value_is_not_contradicted() -> None:
     turn = client_turn(
         asr_final_perf_ns=-9 * S, withheld_metrics=("asr_final_latency",), withheld_reasons=("no text on this wire",)
     )

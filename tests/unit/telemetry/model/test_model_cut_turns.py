@@ -32,12 +32,12 @@ def cut(after_ms: float, **fields: object) -> Turn:
 
 
 @pytest.mark.parametrize("name", ["voice_to_voice", "asr_final_latency", "llm_first_token_latency", "endpointing"])
-def test_a_caller_who_had_waited_beyond_the_threshold_was_answered_too_late(name: str) -> None:
+def test_caller_who_waited_past_threshold_was_answered_too_late(name: str) -> None:
     assert is_good(metric(name), cut(801)) is False
     assert is_good(metric(name), cut(800)) is None, "it might still have come in time"
 
 
-def test_what_was_measured_before_the_cut_counts() -> None:
+def test_value_measured_before_cut_counts() -> None:
     heard = {"first_audio_perf_ns": ASKED + 500 * MS}
     assert is_good(metric("voice_to_voice"), cut(3_000, **heard)) is True
     assert is_good(metric("voice_to_voice", 400), cut(3_000, **heard)) is False
@@ -46,7 +46,7 @@ def test_what_was_measured_before_the_cut_counts() -> None:
     )
 
 
-def test_what_could_still_have_become_worse_counts_only_where_it_is_bad_already() -> None:
+def test_cut_turn_value_counts_only_if_already_bad() -> None:
     assert is_good(metric("underrun_worst", 100), cut(3_000, underrun_worst_ns=90 * MS)) is None
     assert is_good(metric("underrun_worst", 100), cut(3_000, underrun_worst_ns=110 * MS)) is False
 
@@ -61,7 +61,7 @@ def test_a_turn_that_was_cut_while_the_caller_spoke_says_nothing() -> None:
     assert judged == {Judgment.CUT}
 
 
-def test_a_caller_who_was_still_connecting_had_waited_for_that() -> None:
+def test_connecting_caller_had_waited_for_connection() -> None:
     connecting = msgspec.structs.replace(
         CUT, speech_start_perf_ns=None, speech_end_perf_ns=None, hangup_perf_ns=2_000 * MS
     )

@@ -70,7 +70,7 @@ def test_a_figure_is_written_by_its_metric() -> None:
     assert DEFINITIONS[HEADLINE].format(None) == formatting.DASH
 
 
-def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says() -> None:
+def test_each_view_shows_the_metrics_its_definition_names() -> None:
     summary = material.summary(
         metrics={name: material.stats(name, 180, p50=1.0, p95=1.0, p99=1.0, max=1.0) for name in METRIC_NAMES}
     )
@@ -98,7 +98,7 @@ def test_every_outcome_and_every_cause_has_a_label() -> None:
 
 
 @pytest.mark.parametrize("name", ["connect", "leading_silence", "barge_in_stop", "underrun_count", "voice_to_voice"])
-def test_what_a_wire_cannot_show_has_no_value_though_something_was_timed(name: str) -> None:
+def test_unobservable_metric_has_no_value_even_if_timed(name: str) -> None:
     timed = {"connect_ns": 5, "leading_silence_ns": 6, "barge_in_stop_ns": 7, "underrun_count": 1}
     turn = client_turn(**timed)
     assert METRICS[name].value(turn) is not None
@@ -182,9 +182,7 @@ def store_with(folder: Path, values: Mapping[str, float]) -> Generator:
         return reader.summary(Filter(run_id="r")).generator
 
 
-def test_a_new_row_is_a_gauge_a_figure_of_the_store_a_json_key_and_a_place_on_terminal_and_page(
-    added: HealthFigure, tmp_path: Path
-) -> None:
+def test_new_health_row_is_gauge_store_figure_json_key_and_shown(added: HealthFigure, tmp_path: Path) -> None:
     meter = _Meter()
     made = gauges(meter)
     made.report(timer_slip_worst_ns=2_000_000)
@@ -209,7 +207,7 @@ def test_every_row_is_in_the_reference_and_every_key_is_its_own() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_what_turns_carry_is_a_column_of_the_turn_and_every_figure_comes_from_somewhere() -> None:
+def test_health_figures_are_turn_columns_or_come_from_gauges() -> None:
     for figure in HEALTH_FIGURES.values():
         assert figure.turn_column is None or figure.turn_column in Turn.__struct_fields__
         assert figure.turn_column is not None or figure.gauge is not None
@@ -234,7 +232,7 @@ def test_two_reports_are_merged_as_the_row_says(name: str, before: int, now: int
     assert HEALTH_FIGURES[name].merge(before, now) == merged
 
 
-def test_a_figure_of_the_processes_alone_is_named_where_it_is_measured_and_in_the_table() -> None:
+def test_process_figure_is_named_only_at_its_source_and_in_table() -> None:
     named = [
         path.relative_to(ROOT).as_posix()
         for package in ("telemetry", "loadtest", "dashboard", "docs_build")

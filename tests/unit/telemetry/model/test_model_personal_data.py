@@ -90,7 +90,7 @@ def test_personal_data_in_a_label_is_replaced(label: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize("label", NO_PERSONAL_DATA)
-def test_what_only_looks_like_it_stays(label: str) -> None:
+def test_label_resembling_personal_data_is_kept(label: str) -> None:
     assert label_without_personal_data(label) == label
     assert not identifies_person(label)
 
@@ -104,7 +104,7 @@ def test_long_labels_are_looked_at_to_their_end() -> None:
 @pytest.mark.parametrize(
     "number", ["491701234567", "0049 170 1234567", "0170 1234567", "(510) 555-0100", "tel:5105550100"]
 )
-def test_an_id_that_is_a_telephone_number_as_a_whole_identifies_a_person(number: str) -> None:
+def test_id_that_is_a_whole_telephone_number_identifies_person(number: str) -> None:
     assert identifies_person(number)
     assert label_without_personal_data(number) in (number, "[redacted:phone]")
 

@@ -80,7 +80,7 @@ def _required() -> dict[str, object]:
     }
 
 
-def test_beyond_64_bits_travels_as_text() -> None:
+def test_numbers_over_64_bits_are_sent_as_text() -> None:
     turn = Turn(**{**_required(), "started_perf_ns": 2**63, "llm_chunk_gaps_ns": (1, -(2**64))})
     attributes = turn_attributes(turn)
     assert attributes["voice.turn.started_perf_ns"] == "9223372036854775808"
@@ -135,7 +135,7 @@ def test_other_encoders_spellings_are_read(field: str, value: object, read: obje
         ("run_id", b"x" * 200, "..., but text is expected"),
     ],
 )
-def test_what_has_no_single_reading_is_refused_by_name(field: str, value: object, problem: str) -> None:
+def test_ambiguous_value_is_refused_by_name(field: str, value: object, problem: str) -> None:
     with pytest.raises(TurnDecodeError) as caught:
         decode_turn({**turn_attributes(TURN), f"voice.turn.{field}": value}, TRACE, SPAN)
     assert caught.value.attribute == f"voice.turn.{field}"
@@ -210,7 +210,7 @@ def bar(bars: tuple[Bar, ...], name: str, source: str) -> tuple[float, float]:
     return found.start_ns / MS, found.end_ns / MS
 
 
-def test_the_end_of_the_speech_is_zero_and_the_stages_follow_one_another() -> None:
+def test_end_of_speech_is_zero_and_stages_are_consecutive() -> None:
     bars = waterfall(CLIENT, None).bars
     assert [b.name for b in bars] == [
         "speech", "endpointing", "asr", "llm", "tts", "unexplained", "leading_silence", "playing",
@@ -234,7 +234,7 @@ def test_the_service_is_placed_by_the_audio_never_by_its_clock() -> None:
     assert picture.service_voice_to_voice_ns == 535 * MS
 
 
-def test_unexplained_is_what_the_service_and_the_silence_leave_over() -> None:
+def test_unexplained_is_rest_after_service_and_silence() -> None:
     picture = waterfall(CLIENT, SERVICE)
     assert picture.unexplained_ns == (580 - 25 - 515 - 20) * MS
     assert bar(picture.bars, "unexplained", "client") == (540, 560)
@@ -247,14 +247,14 @@ def test_a_negative_rest_is_kept_as_a_figure_and_not_drawn() -> None:
     assert all(b.name != "unexplained" for b in picture.bars)
 
 
-def test_a_transcript_beside_the_answer_is_no_stage_on_the_way() -> None:
+def test_transcript_during_answer_is_no_stage_before_it() -> None:
     reply_first = msgspec.structs.replace(CLIENT, asr_final_perf_ns=END + 500 * MS)
     bars = waterfall(reply_first, None).bars
     assert all(b.name != "asr" for b in bars)
     assert bar(bars, "llm", "client") == (200, 450)
 
 
-def test_a_service_that_does_not_say_where_speech_ended_starts_at_zero() -> None:
+def test_service_without_end_of_speech_starts_at_zero() -> None:
     blind = msgspec.structs.replace(SERVICE, speech_end_audio_ns=None)
     picture = waterfall(CLIENT, blind)
     assert picture.service_offset_ns is None
@@ -279,7 +279,7 @@ def test_a_turn_without_a_reply_keeps_what_it_has() -> None:
     assert picture.marks[-1].name == "hangup"
 
 
-def test_a_turn_that_ended_before_its_speech_counts_from_its_beginning() -> None:
+def test_turn_that_ended_before_its_speech_counts_from_its_start() -> None:
     broken = msgspec.structs.replace(
         CLIENT, outcome="error", speech_end_perf_ns=None, endpoint_perf_ns=None, asr_final_perf_ns=None,
         llm_first_token_perf_ns=None, tts_first_chunk_perf_ns=None, first_audio_perf_ns=None, reply_end_perf_ns=None,
@@ -289,13 +289,13 @@ def test_a_turn_that_ended_before_its_speech_counts_from_its_beginning() -> None
     assert [(m.name, m.at_ns) for m in picture.marks] == [("speech_start", 1_000 * MS)]
 
 
-def test_the_service_alone_stands_on_its_own_zero() -> None:
+def test_service_alone_has_its_own_zero() -> None:
     picture = waterfall(None, SERVICE)
     assert bar(picture.bars, "endpointing", "service") == (0, 170)
     assert picture.unexplained_ns is None
 
 
-def test_partials_under_the_callers_turn_are_marks_and_others_are_not() -> None:
+def test_only_partials_under_caller_turn_are_marks() -> None:
     at = CLIENT.started_unix_ns + 1_400 * MS
     events = (SpanEvent(semconv.EVENT_ASR_PARTIAL, at), SpanEvent("other", at))
     spans = [

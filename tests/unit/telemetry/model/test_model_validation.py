@@ -37,13 +37,13 @@ class Outer(CheckedTable):
             yield ("low",), "is not below high; lower it"
 
 
-def test_what_is_right_is_read() -> None:
+def test_valid_document_is_read() -> None:
     outer, faults = validated(Outer, {"inner": {"size": 4}, "many": [{}, {"share": 1}]})
     assert faults == []
     assert outer == Outer(inner=Inner(size=4), many=[Inner(), Inner(share=1.0)])
 
 
-def test_every_fault_comes_at_once_in_the_order_of_the_fields_with_rules_last() -> None:
+def test_all_faults_come_in_field_order_with_rules_last() -> None:
     value = {"inner": {"size": 3, "sizze": 1}, "many": [{}, {"share": True}, 7], "low": 9, "higgh": None}
     outer, faults = validated(Outer, value)
     assert outer is None
@@ -195,7 +195,7 @@ def test_a_fault_has_the_line_of_its_key_or_of_what_lacks_it(path: Path, line: i
     assert sentence.endswith(": is wrong")
 
 
-def test_faults_come_in_the_order_of_the_lines_and_positions_count_from_1() -> None:
+def test_faults_come_in_line_order_and_positions_count_from_1() -> None:
     text = parse_toml("a = 1\nb = [\n1,\n2]\n", "a.toml")
     assert text.sentences([FaultAt(("b", 1), "x"), FaultAt(("a",), "y"), FaultAt(("b",), "z")]) == [
         "a.toml: line 1, a: y",
@@ -207,7 +207,7 @@ def test_faults_come_in_the_order_of_the_lines_and_positions_count_from_1() -> N
 @pytest.mark.parametrize(
     "text", ["x =", "x = 1\nx = 2", "x = " + "[" * 5000, "x = " + "9" * 5000, "x = 1987-13-45", "\x1b[2J = 1"]
 )
-def test_what_is_not_toml_is_one_sentence(text: str) -> None:
+def test_invalid_toml_is_one_sentence(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^a\.toml: is not valid TOML: ") as caught:
         parse_toml(text, "a.toml")
     assert str(caught.value).isprintable()

@@ -39,7 +39,7 @@ def _only(sent: InMemorySpanExporter) -> ReadableSpan:
     return span
 
 
-def test_it_knows_every_moment_of_the_table() -> None:
+def test_helper_knows_every_moment_of_the_table() -> None:
     assert {f"voice.{moment}" for moment in get_args(HELPER["Moment"])} == EVENTS
     assert {f"voice.{moment}" for moment in HELPER["_LAST"]} == {
         event.name for event in TABLE.event if event.which == "last"
@@ -57,7 +57,7 @@ def test_every_attribute_is_one_of_the_table(sent: InMemorySpanExporter) -> None
     assert {fields[name] for name in attributes} == {*names, "call_id"}
 
 
-def test_of_many_marks_the_first_or_the_last_is_sent(sent: InMemorySpanExporter) -> None:
+def test_first_or_last_of_many_marks_is_sent(sent: InMemorySpanExporter) -> None:
     before_ns = time.time_ns()
     with HELPER["VoiceTurn"]() as turn:
         for ago_s in (3.0, 2.0, 1.0):
@@ -82,7 +82,7 @@ def test_a_span_within_is_below_the_turn(sent: InMemorySpanExporter) -> None:
     assert below.parent.span_id == turn.span.get_span_context().span_id
 
 
-def test_what_is_raised_within_passes_and_the_turn_is_sent_without_its_text(sent: InMemorySpanExporter) -> None:
+def test_exception_in_turn_propagates_and_span_omits_its_text(sent: InMemorySpanExporter) -> None:
     def fail() -> None:
         with HELPER["VoiceTurn"]() as turn:
             turn.mark("asr.final")
@@ -116,7 +116,7 @@ def test_the_service_and_the_day_come_back(service: str) -> None:
     assert service_day(service_run_id(service, LAST_MOMENT_UNIX_NS)) == ServiceDay(service, date(2026, 11, 10))
 
 
-def test_a_service_without_a_name_has_the_name_that_opentelemetry_gives_it() -> None:
+def test_service_without_name_gets_opentelemetry_default() -> None:
     assert service_run_id("", LAST_MOMENT_UNIX_NS) == "service:unknown_service:2026-11-10"
 
 

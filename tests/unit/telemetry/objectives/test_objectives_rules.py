@@ -35,7 +35,7 @@ def _rules(text: str) -> list[dict[str, Any]]:
     return [rule for group in groups[:2] for rule in group["rules"]]
 
 
-def test_each_window_is_recorded_once_and_each_objective_has_an_alert_for_each_burn_rate() -> None:
+def test_windows_are_recorded_once_with_alert_per_burn_rate() -> None:
     rules = _rules(rules_text(default_objectives()))
     recorded = [rule["record"] for rule in rules if "record" in rule]
     windows = ("5m", "30m", "1h", "6h", "3d")
@@ -59,7 +59,7 @@ def test_an_alert_asks_both_windows_and_the_number_of_turns() -> None:
     assert alerts[0]["annotations"]["summary"] == f"good-turns: {objective.sentence}"
 
 
-def test_where_all_bad_turns_burn_more_slowly_the_alert_is_that_all_are_bad() -> None:
+def test_alert_requires_all_bad_where_all_bad_burns_more_slowly() -> None:
     objective = Objective("hits", "cache", 0.5)
     (alert,) = [rule for rule in _rules(rules_text([objective])) if rule.get("labels", {}).get("burn_rate") == "14.4"]
     assert alert["expr"].count(">= 1\n") == 2
@@ -71,7 +71,7 @@ def test_every_series_is_one_that_the_sidecar_exposes() -> None:
     assert {f"{name}_total" for name in counters} | {series.TARGET, series.MISSING} <= exposed
 
 
-def test_texts_cannot_break_out_of_an_expression_or_an_annotation() -> None:
+def test_texts_cannot_escape_expression_or_annotation() -> None:
     objective = Objective("o", "outcome", 0.9, outcomes=("ok",), cohort='a"} or vector(1) # {{ $labels }}\n\\')
     alerts = [rule for rule in _rules(rules_text([objective])) if rule.get("alert") == "VoiceObjectiveNotCounted"]
     assert r'promise="90 % of turns (a\"} or vector(1) # {{ $labels }}\n\\): outcome ok"' in alerts[0]["expr"]
@@ -120,7 +120,7 @@ def _chance_of_more(turns: int, permitted: int, probability: float) -> float:
 
 @pytest.mark.parametrize("target", [0.2, 0.5, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("factor", ["2", "6", "14.4"])
-def test_a_page_needs_so_many_turns_that_chance_hardly_causes_one(target: float, factor: str) -> None:
+def test_page_needs_so_many_turns_that_chance_rarely_fires_it(target: float, factor: str) -> None:
     rate = BurnRate(Fraction(factor), "1h", "5m", "page")
     turns, limit = rate.minimum_turns(objective(target)), rate.bad_ratio(objective(target))
 

@@ -51,7 +51,7 @@ def test_every_part_that_is_shown_is_named() -> None:
     assert found.cause is CAUSE
 
 
-def test_what_is_not_shown_is_left_out() -> None:
+def test_undetermined_parts_are_left_out_of_the_sentence() -> None:
     only_stage = replace(CAUSE, cohorts=(), within=(), since_unix_ns=None)
     text = "Missing the objective “Answered in time”: LLM first token + 700 ms at p50 in the turns that miss it"
     assert run_verdict(*MISSED, cause=only_stage).sentence == text
@@ -116,7 +116,7 @@ def test_a_service_that_keeps_its_callers_meets_nothing() -> None:
     assert limited.sentence == "Not judged: the generator was lost"
 
 
-def test_what_the_wire_does_not_show_is_undecided() -> None:
+def test_objective_hidden_by_wire_is_undecided() -> None:
     def count(objective: Objective) -> EligibleTurns:
         if objective is WELL:
             return EligibleTurns(100, 100)

@@ -73,7 +73,7 @@ def test_the_sentence_says_it_all() -> None:
 
 
 @pytest.mark.parametrize("counted", [(0, 0), (97, 100), (9, 100)])
-def test_what_is_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) -> None:
+def test_objective_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) -> None:
     (verdict,) = not_judged([FAST], judge([FAST], lambda _: EligibleTurns(*counted)), "for a reason")
     assert (verdict.met, verdict.budget_left, verdict.is_judged) == (None, None, False)
     assert (verdict.good, verdict.eligible) == counted
@@ -92,7 +92,7 @@ def test_99_percent_needs_100_turns() -> None:
     assert judge([objective], lambda _: EligibleTurns(99, 100))[0].met is True
 
 
-def test_what_the_wire_cannot_show_is_not_met() -> None:
+def test_objective_hidden_by_wire_is_not_met() -> None:
     def count(objective: Objective) -> EligibleTurns:
         raise NotObservable("this endpoint sends no transcripts")
 
@@ -183,7 +183,7 @@ def test_turns_in_memory_are_counted() -> None:
     assert verdict.is_generator_limited
 
 
-def test_the_defaults_are_read_once_and_each_list_belongs_to_its_caller() -> None:
+def test_defaults_are_read_once_and_each_list_is_own_copy() -> None:
     first, second = default_objectives(), default_objectives()
     assert all(one is other for one, other in zip(first, second, strict=True))
     first.clear()
@@ -231,7 +231,7 @@ def test_connecting_has_a_default_objective() -> None:
     assert (objective.threshold, objective.target) == (1_000 * MS, 0.95)
 
 
-def test_turns_that_a_service_reports_count_only_where_they_are_asked_for() -> None:
+def test_service_turns_count_only_where_requested() -> None:
     assert is_good(FAST, changed(source="service")) is None
     assert is_good(FAST, TURN, "service") is None
     assert is_good(FAST, changed(source="service"), "service") is True
@@ -239,7 +239,7 @@ def test_turns_that_a_service_reports_count_only_where_they_are_asked_for() -> N
 
 
 @pytest.mark.parametrize("metric", ["voice_to_voice", "connect"])
-def test_what_a_service_does_not_report_is_not_bad(metric: str) -> None:
+def test_value_not_reported_by_service_is_not_bad(metric: str) -> None:
     objective = Objective("any", "metric", 0.95, metric, 800 * MS)
     unreported = {"first_audio_perf_ns": None, "connect_ns": None, "outcome": "error" if metric == "connect" else "ok"}
     assert is_good(objective, changed(**unreported)) is False

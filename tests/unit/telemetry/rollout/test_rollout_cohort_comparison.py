@@ -64,7 +64,7 @@ def test_the_sentence_is_of_the_gates_own_checks() -> None:
         ({"turns": 0}, "no turn of streaming is among these"),
     ],
 )
-def test_what_is_incomplete_claims_nothing_however_bad_the_figures(changes: dict[str, Any], reason: str) -> None:
+def test_incomplete_data_gives_no_claim_for_any_figures(changes: dict[str, Any], reason: str) -> None:
     lost = changes.pop("telemetry_lost", 0.0)
     units = {"units": changes.pop("units")} if "units" in changes else {}
     of = plan(share=0.5)
@@ -91,7 +91,7 @@ def test_a_limited_generator_claims_nothing() -> None:
     assert "the load generator was the limit" in sentence.sentence
 
 
-def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
+def test_figures_outside_plan_are_marked_and_decide_nothing() -> None:
     of = plan(share=0.5)
     found = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
     assert [each.row.name for each in found.figures if each.decides] == [
@@ -108,7 +108,7 @@ def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
     assert comparison_sentence(found).basis == "by the margins of the rollout streaming"
 
 
-def test_the_logged_checks_of_a_verdict_stand_as_they_are() -> None:
+def test_logged_checks_of_verdict_are_unchanged() -> None:
     logged = CheckVerdict(
         name="voice_to_voice p95", kind="quantile", status="within", unit="s", candidate=0.5, control=0.4,
         difference=0.1, lower=0.0, upper=0.2, margin=0.3, turns=7, turns_needed=0,

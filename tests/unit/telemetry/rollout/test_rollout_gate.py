@@ -62,7 +62,7 @@ def test_an_equal_candidate_is_promoted_when_its_turns_are_there() -> None:
     assert len(found.reasons) == len(plan().checks)
 
 
-def test_before_that_it_holds_and_says_how_many_turns_are_missing() -> None:
+def test_early_look_holds_and_states_missing_turns() -> None:
     found = look(plan(), evidence(turns=500))
     assert found.verdict == "hold"
     assert found.turns_needed is not None
@@ -83,14 +83,14 @@ def test_a_slower_candidate_is_rolled_back_with_figures() -> None:
     assert primary.difference == pytest.approx(200 * MS, rel=0.25)
 
 
-def test_one_that_is_slow_for_the_slowest_two_percent_alone_is_rolled_back_by_its_tail() -> None:
+def test_candidate_slow_in_slowest_two_percent_fails_by_tail() -> None:
     of = replace(plan(), guardrails=(Check("tail voice_to_voice", "tail", 0.01),))
     found = look(of, evidence(Regression(tail=0.02, tail_ms=1500)))
     assert found.verdict == "roll_back"
     assert [result.check.kind for result in found.checks if result.status == "worse"] == ["tail"]
 
 
-def test_slower_by_less_than_the_margin_is_promoted_once_that_is_shown() -> None:
+def test_candidate_slower_within_margin_is_promoted_once_shown() -> None:
     found = look(plan(margin_ms=200), evidence(Regression(shift_ms=60), turns=8000))
     assert found.checks[0].lower is not None
     assert found.checks[0].lower > 0
@@ -120,7 +120,7 @@ def test_slower_by_less_than_the_margin_is_promoted_once_that_is_shown() -> None
     ],
 )
 @pytest.mark.parametrize("regression", [SAME, Regression(shift_ms=400)], ids=["equal", "worse"])
-def test_what_cannot_be_trusted_can_only_hold(
+def test_untrustworthy_evidence_can_only_hold(
     changes: dict[str, object], sentence: str, regression: Regression
 ) -> None:
     found = look(plan(), evidence(regression, **changes))
@@ -247,7 +247,7 @@ def test_a_stage_waits_for_its_time_and_its_turns() -> None:
     assert last.reasons[0].startswith("all callers are on streaming: there is no control left")
 
 
-def test_what_was_not_measured_can_never_pass() -> None:
+def test_unmeasured_value_can_never_pass() -> None:
     of = replace(plan(), guardrails=(Check("wer", "wer", 0.01),))
     found = look(of, evidence())
     assert found.verdict == "hold"
@@ -352,7 +352,7 @@ def test_users_that_are_not_known_are_noted() -> None:
         (AssignedUnits(250), AssignedUnits(300, 20), "hold"),
     ],
 )
-def test_users_unknown_in_one_cohort_are_no_mismatch_where_they_could_make_up_for_it(
+def test_unknown_users_of_one_cohort_may_explain_a_mismatch(
     candidate: AssignedUnits, control: AssignedUnits, verdict: str
 ) -> None:
     unnamed = candidate.unnamed_calls + control.unnamed_calls
@@ -399,7 +399,7 @@ def test_few_users_are_too_few_whatever_their_calls() -> None:
     assert {each.reason for each in found.checks} == {"streaming: needs 6 users, has 5"}
 
 
-def test_services_that_number_no_turns_can_be_promoted_and_it_is_noted() -> None:
+def test_services_without_sequence_can_be_promoted_with_note() -> None:
     found = look(replace(plan(), source="service"), evidence(telemetry_lost=None))
     assert found.verdict == "promote"
     assert found.notes[1:] == ("nothing says whether telemetry was lost: these turns carry no sequence numbers",)

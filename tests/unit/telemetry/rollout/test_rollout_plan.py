@@ -192,7 +192,7 @@ def test_nothing_is_watched_twice() -> None:
     assert fault == "line 13, guardrails[2]: watches the same as guardrails[1]; leave one of them out"
 
 
-def test_the_fingerprint_changes_with_the_plan_and_not_with_its_comments() -> None:
+def test_fingerprint_changes_with_plan_but_not_with_comments() -> None:
     plan = parse_plan(SMALL, "a")
     assert parse_plan("# why\n" + SMALL.replace("0.05", "0.050"), "b").fingerprint == plan.fingerprint
     edited = [
@@ -231,11 +231,11 @@ def test_cache_misses_are_watched_unless_the_file_says_otherwise() -> None:
         ),
     ],
 )
-def test_what_a_file_says_of_cache_misses_is_one_thing(text: str, fault: str) -> None:
+def test_cache_misses_are_configured_only_once(text: str, fault: str) -> None:
     assert faults(text) == [fault]
 
 
-def test_a_default_that_an_earlier_version_did_not_have_leaves_the_fingerprint() -> None:
+def test_default_absent_in_earlier_version_keeps_fingerprint() -> None:
     """The fingerprints of these files by the version before cache misses were a default."""
     before = {
         SMALL: "d1b3dafb8f52699af35d1539d4a8e4334e3e05b0d107fe40134ba6f78636d2d4",
@@ -263,7 +263,7 @@ def test_a_log_of_an_earlier_version_is_of_the_same_plan() -> None:
     assert plan.fingerprint == "d51544942f73194dc19f7f639c9bbcc6e4df480c3a185e448e0adb28af630063"
 
 
-def test_what_an_objective_promises_is_part_of_the_plan() -> None:
+def test_promise_of_objective_is_part_of_the_plan() -> None:
     text = SMALL + '[[guardrails]]\ncheck = "objective"\nobjective = "quick"\nmargin = 0.02\n'
     plan = parse_plan(text, "a")
     one, other = (plan.with_promises({"quick": f"95 % of turns: within {bound}"}) for bound in ("1 s", "2 s"))
@@ -320,7 +320,7 @@ def test_the_examples_are_plans(path: Path) -> None:
     assert plan.stages[0].share <= 0.05
 
 
-def test_how_the_share_is_changed_is_one_of_two_ways_and_changes_no_fingerprint() -> None:
+def test_share_is_changed_in_one_of_two_ways_without_fingerprint() -> None:
     with_file = parse_plan(SMALL + '\n[apply]\nflags = "flags.json"\nsettle = "5s"\n', "p")
     assert with_file.apply is not None
     assert (with_file.apply.flags, with_file.apply.flag, with_file.apply.settle.seconds) == ("flags.json", "voice", 5)
@@ -389,7 +389,7 @@ def test_the_turns_needed_are_there_when_the_rate_brings_them() -> None:
     assert found.ready_unix_ns == pytest.approx((3 + 300 / 150) * HOUR)
 
 
-def test_a_check_of_a_quantile_shows_its_share_first_and_over_how_many_turns() -> None:
+def test_quantile_check_shows_its_share_first_and_turn_count() -> None:
     found = rollout_progress(plan(), [look(1, 100)], "canary")
     assert found is not None
     (row,) = found.checks
@@ -399,7 +399,7 @@ def test_a_check_of_a_quantile_shows_its_share_first_and_over_how_many_turns() -
     assert f"{explanation_of(found.checks)}".startswith("At most 5 % of the control's turns take longer than its p95: ")
 
 
-def test_the_funnel_is_about_the_share_that_decides_and_leaves_out_looks_without_one() -> None:
+def test_funnel_shows_deciding_share_without_empty_looks() -> None:
     looks = [look(1, 100, checks=[]), look(2, 300)]
     found = rollout_progress(plan(), looks, "canary")
     assert found is not None
@@ -431,14 +431,14 @@ def test_a_side_that_nothing_bounds_is_not_written(lower: float | None, upper: f
 
 
 @pytest.mark.parametrize("last", [look(3, 400, "promote"), look(3, 400, turns_needed=None), look(3, 250)])
-def test_no_moment_is_given_where_nothing_is_waited_for_or_nothing_comes(last: LoggedVerdict) -> None:
+def test_no_time_is_given_if_nothing_is_awaited_or_arrives(last: LoggedVerdict) -> None:
     looks = [look(2, 250), last]
     found = rollout_progress(plan(), looks, "canary")
     assert found is not None
     assert found.ready_unix_ns is None
 
 
-def test_a_roll_back_ends_the_line_and_changes_are_kept_newest_first() -> None:
+def test_rollback_ends_the_line_and_changes_are_newest_first() -> None:
     looks = [look(1, 100), look(2, 200), look(3, 300, "roll_back"), look(4, 400, "roll_back")]
     found = rollout_progress(plan(), looks, "canary")
     assert found is not None
@@ -478,5 +478,5 @@ def test_without_a_rate_there_is_no_forecast(looks: tuple[tuple[int, int], ...])
     assert forecast(history(*looks), 100) is None
 
 
-def test_what_is_not_known_is_not_forecast() -> None:
+def test_unknown_rate_gives_no_forecast() -> None:
     assert forecast(history((0, 0), (10, 100)), None) is None

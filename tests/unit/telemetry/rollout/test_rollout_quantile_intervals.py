@@ -75,9 +75,7 @@ def simulated(shape: str, fraction: float, turns: int, scale: float, times: int 
     [("smooth", 0.5), ("smooth", 0.95), ("bimodal", 0.4), ("bimodal", 0.5), ("bimodal", 0.95), ("atom", 0.95),
      ("rounded", 0.5), ("rounded", 0.95)],
 )  # fmt: skip
-def test_the_interval_holds_the_true_difference_where_latencies_are_not_smooth(
-    shape: str, fraction: float, scale: float
-) -> None:
+def test_interval_holds_true_difference_of_rough_latencies(shape: str, fraction: float, scale: float) -> None:
     found = simulated(shape, fraction, 500, scale)
     truth = true_difference(shape, fraction, scale)
     assert np.mean([each.lower <= truth <= each.upper for each in found]) >= 0.925
@@ -85,7 +83,7 @@ def test_the_interval_holds_the_true_difference_where_latencies_are_not_smooth(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fraction", "turns"), [(0.5, 500), (0.95, 1000), (0.99, 3000)])
-def test_on_smooth_latencies_the_interval_is_no_wider_than_it_has_to_be(fraction: float, turns: int) -> None:
+def test_interval_on_smooth_latencies_is_no_wider_than_needed(fraction: float, turns: int) -> None:
     found = simulated("smooth", fraction, turns, SLOWER)
     truth = true_difference("smooth", fraction, SLOWER)
     assert 0.925 <= np.mean([each.lower <= truth <= each.upper for each in found]) <= 0.985
@@ -97,14 +95,14 @@ def test_on_smooth_latencies_the_interval_is_no_wider_than_it_has_to_be(fraction
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["smooth", "bimodal", "atom", "rounded"])
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
-def test_p_values_of_equal_cohorts_are_below_5_percent_in_5_of_100(shape: str, fraction: float) -> None:
+def test_equal_cohorts_have_p_below_5_percent_in_5_of_100(shape: str, fraction: float) -> None:
     p_values = np.array([each.p_value for each in simulated(shape, fraction, 500, 1.0)])
     assert np.mean(p_values < 0.05) <= 0.075
     assert np.mean(p_values < 0.002) <= 0.01
 
 
 @pytest.mark.slow
-def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_too_often() -> None:
+def test_unequal_cohorts_without_clusters_differ_too_often() -> None:
     def false_positives(*, knows_calls: bool) -> float:
         found: list[float] = []
         for seed in range(300):
@@ -121,7 +119,7 @@ def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
-def test_calls_of_very_unlike_length_are_worth_fewer_and_a_giant_one_shows_nothing(fraction: float) -> None:
+def test_unequal_calls_count_less_and_one_giant_shows_nothing(fraction: float) -> None:
     """The longest of 60 calls has a fifth of all turns, as users by Zipf's law; and one call has nearly all."""
 
     def drawn(seed: int, lengths: list[int]) -> QuantileDifference | None:
@@ -162,7 +160,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_call(shape: str, fraction: float
     assert found.value == np.quantile(candidate.values, fraction) - np.quantile(control.values, fraction)
 
 
-def test_without_clusters_the_bounds_are_the_binomial_ranks_of_each_quantile() -> None:
+def test_bounds_without_clusters_are_binomial_ranks() -> None:
     values = np.arange(1000.0)  # of which each value is its own rank
     apart = np.arange(1000)
     found = quantile_difference(CheckSample(values, apart), CheckSample(0 * values, apart), 0.95)
@@ -171,7 +169,7 @@ def test_without_clusters_the_bounds_are_the_binomial_ranks_of_each_quantile() -
     assert found.upper == pytest.approx(high, abs=1.5)
 
 
-def test_of_500_independent_turns_the_slowest_bounds_the_p99_and_of_calls_that_are_alike_nothing_does() -> None:
+def test_slowest_of_500_turns_bounds_p99_only_if_independent() -> None:
     """All of 500 turns lie below their p99 with a probability of 0.7 %, of 125 calls that are slow as a whole 28 %."""
     values = np.random.default_rng(1).permutation(500).astype(float)
     never = CheckSample(np.zeros(500), np.arange(500))
@@ -192,7 +190,7 @@ def heard(seed: int, *, is_paired: bool, turns: int = 3000, scale: float = 1.0) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
-def test_the_same_audio_in_both_cohorts_narrows_the_interval_and_it_holds(fraction: float) -> None:
+def test_same_audio_in_both_cohorts_narrows_interval_that_holds(fraction: float) -> None:
     held: list[bool] = []
     widths: dict[bool, list[float]] = {True: [], False: []}
     truth = 0.1 * stats.norm.ppf(fraction, 800, math.hypot(150, 40))
@@ -208,7 +206,7 @@ def test_the_same_audio_in_both_cohorts_narrows_the_interval_and_it_holds(fracti
 
 
 @pytest.mark.slow
-def test_p_values_of_equal_paired_cohorts_are_below_5_percent_in_5_of_100() -> None:
+def test_equal_paired_cohorts_have_p_below_5_percent_in_5_of_100() -> None:
     p_values = [
         quantile_difference(
             heard(1000 * draw + 1, is_paired=True, turns=600), heard(1000 * draw + 2, is_paired=True, turns=600), 0.5
@@ -226,7 +224,7 @@ def test_calls_still_belong_together_where_utterances_are_paired() -> None:
     assert of_calls.upper - of_calls.lower > 1.2 * (of_turns.upper - of_turns.lower)
 
 
-def test_values_without_spread_do_not_differ_and_are_known_exactly() -> None:
+def test_values_without_spread_are_equal_and_known_exactly() -> None:
     always = CheckSample(np.full(200, 250.0), np.arange(200) // 4)
     for pairs in (None, np.arange(200) % 40):
         of = replace(always, pairs=pairs)
@@ -244,7 +242,7 @@ def test_one_cohort_without_spread_has_the_interval_of_the_other() -> None:
     assert (found.lower, found.upper) == pytest.approx((low - 600, high - 600), abs=0.25 * (high - low))
 
 
-def test_a_p_value_counts_turns_that_equal_the_quantile_in_neither_cohorts_favor() -> None:
+def test_p_value_counts_turns_equal_to_quantile_for_no_cohort() -> None:
     apart = np.arange(1000)
     tenth, fifth = (np.where(apart % 10 < beyond, 500.0, 250.0) for beyond in (1, 2))
     same = quantile_difference(CheckSample(tenth, apart), CheckSample(tenth[::-1].copy(), apart), 0.95)
@@ -254,7 +252,7 @@ def test_a_p_value_counts_turns_that_equal_the_quantile_in_neither_cohorts_favor
     assert (found.value, found.lower, found.upper) == (0.0, 0.0, 0.0)
 
 
-def test_a_bound_is_infinite_where_the_turn_at_its_rank_was_not_answered() -> None:
+def test_bound_is_infinite_if_turn_at_its_rank_was_unanswered() -> None:
     rng = np.random.default_rng(1)
     answered = cohort(rng, "smooth", 1000)
     silent = replace(answered, values=np.where(np.arange(1000) % 25 == 0, np.inf, answered.values))
@@ -265,7 +263,7 @@ def test_a_bound_is_infinite_where_the_turn_at_its_rank_was_not_answered() -> No
     assert quantile_difference(answered, silent, 0.95).lower == -math.inf
 
 
-def test_where_too_few_turns_lie_beyond_a_quantile_a_bound_is_missing_and_not_narrow() -> None:
+def test_bound_is_missing_if_too_few_turns_exceed_quantile() -> None:
     rng = np.random.default_rng(2)
     calls = np.arange(120) // 5  # of which each is slow or fast as a whole
     few = CheckSample(latencies("smooth", ranks(rng, calls, 0.99)), calls)
@@ -305,9 +303,7 @@ def test_a_higher_confidence_asks_for_a_wider_interval() -> None:
 
 
 @pytest.mark.parametrize(("bad", "control_bad"), [(12, 30), (0, 9), (6, 40), (40, 80)])
-def test_the_p_value_of_shares_of_independent_turns_is_that_of_the_corrected_chi_square_test(
-    bad: int, control_bad: int
-) -> None:
+def test_p_value_of_independent_shares_is_corrected_chi_square(bad: int, control_bad: int) -> None:
     turns, control_turns = 500, 1000
     both = [
         CheckSample(np.repeat([1.0, 0.0], [many, of - many]), np.arange(of))
@@ -321,7 +317,7 @@ def test_the_p_value_of_shares_of_independent_turns_is_that_of_the_corrected_chi
 
 
 @pytest.mark.slow
-def test_rare_events_in_a_small_and_a_large_run_are_seldom_called_more() -> None:
+def test_rare_events_in_unequal_runs_are_seldom_called_more() -> None:
     """2 % of the turns, of 500 and of 5,000: the normal interval of the difference is wrong three times as often."""
     p_values: list[float] = []
     for seed in range(600):
@@ -333,7 +329,7 @@ def test_rare_events_in_a_small_and_a_large_run_are_seldom_called_more() -> None
     assert np.mean(np.array(p_values) < 0.005) <= 0.012
 
 
-def test_shares_without_a_bad_turn_do_not_differ_and_few_calls_are_refused() -> None:
+def test_shares_without_bad_turn_are_equal_and_few_calls_refused() -> None:
     good = CheckSample(np.zeros(100), np.arange(100))
     assert share_p_value(good, good) == 1
     with pytest.raises(TooFewError, match="needs 20 calls, has 10"):
@@ -342,9 +338,7 @@ def test_shares_without_a_bad_turn_do_not_differ_and_few_calls_are_refused() -> 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 @pytest.mark.parametrize("is_paired", [False, True])
-def test_the_figures_are_the_same_to_the_last_digit_in_any_order_and_numbering(
-    fraction: float, is_paired: bool
-) -> None:
+def test_figures_are_identical_in_any_order_and_numbering(fraction: float, is_paired: bool) -> None:
     rng = np.random.default_rng(12)
     both = [heard(seed, is_paired=is_paired, turns=900) for seed in (1, 2)]
     shuffled: list[CheckSample] = []
@@ -367,14 +361,14 @@ def drawn_crossings(error_level: float, turns: int, paths: int, seed: int) -> fl
 
 
 @pytest.mark.parametrize("error_level", [LARGEST_LEVEL, 0.05])
-def test_the_chance_to_ever_cross_stays_below_its_level_with_a_look_after_every_turn(error_level: float) -> None:
+def test_chance_to_ever_cross_is_below_level_at_every_turn(error_level: float) -> None:
     crossed = drawn_crossings(error_level, 3000, 4000, 7)
     assert crossed <= error_level
     assert crossed > 0.4 * error_level, "a boundary that is never crossed shows nothing either"
 
 
 @pytest.mark.parametrize("error_level", [0.05, 0.0125])
-def test_on_the_boundary_the_mixture_of_drifts_is_as_likely_as_the_level_says(error_level: float) -> None:
+def test_mixture_of_drifts_on_boundary_is_as_likely_as_level(error_level: float) -> None:
     # Robbins: the likelihood of a motion under normally distributed positive drifts, over that without drift, is
     # integrated here; on the boundary it is at least 1 / level, whose chance is the level at most (Ville).
     for turns in (30, 200, 4000):
@@ -395,7 +389,7 @@ def test_the_boundary_is_lowest_at_about_four_hundred_turns() -> None:
 
 @pytest.mark.parametrize("turns", [20, 200, 5000])
 @pytest.mark.parametrize("level", [0.15, 0.05, 0.001, 1e-12])
-def test_a_p_value_is_the_level_whose_boundary_is_reached(turns: int, level: float) -> None:
+def test_p_value_is_level_of_the_boundary_reached(turns: int, level: float) -> None:
     assert sequential_p_value(boundary(level, turns), turns) == pytest.approx(level, rel=1e-9)
 
 
@@ -405,7 +399,7 @@ def test_nothing_is_shown_by_no_difference_nor_by_no_turn() -> None:
     assert sequential_p_value(30.0, 500) > 0.0
 
 
-def test_a_forecast_is_where_the_same_difference_meets_the_boundary() -> None:
+def test_forecast_is_where_same_difference_meets_boundary() -> None:
     shown_at = turns_until_shown(1.5, 400, 0.05)
     assert shown_at is not None
     assert 400 < shown_at < 2000

@@ -37,7 +37,7 @@ def with_shares(result: CheckResult, **changes: Any) -> CheckResult:
     return replace(result, shares=replace(result.shares, **changes))
 
 
-def test_a_promotion_says_the_share_its_bound_and_what_may_then_the_quantiles() -> None:
+def test_promotion_states_share_bound_allowance_and_quantiles() -> None:
     assert within(PASSED) == (
         "p95 of voice to voice is within 100 ms: 2.9 % of the candidate's turns (at most 4.6 %) took longer than the "
         "control's p95 by more than 100 ms, where 5 % may; p95 905 ms against 902 ms, +3.0 ms (−20.0 to +31.0 ms)"
@@ -81,7 +81,7 @@ def test_an_interval_with_an_open_side_says_so(lower: float | None, upper: float
     assert within(replace(PASSED, lower=lower, upper=upper)).endswith(f"p95 905 ms against 902 ms, +3.0 ms{interval}")
 
 
-def test_a_quantile_that_nobody_answered_is_no_figure() -> None:
+def test_quantile_of_unanswered_turns_is_no_figure() -> None:
     silent = replace(PASSED, status="worse", candidate=None, difference=None, lower=None, upper=None)
     assert worse(silent).endswith(
         "; the candidate has no p95, because 5 % of its turns or more were not answered (the control's is 902 ms)"
@@ -118,7 +118,7 @@ def test_the_explanation_is_of_the_quantile(statistic: str, may: float) -> None:
     assert "holds for one look and decides nothing" in found
 
 
-def test_the_object_has_seconds_shares_and_the_turns_that_could_have_a_value() -> None:
+def test_check_object_has_seconds_shares_and_eligible_turns() -> None:
     found = msgspec.to_builtins(check_verdict(replace(PASSED, turns=1519)))
     assert found["shares"] == {
         "threshold": 0.902,
