@@ -105,14 +105,14 @@ def test_turns_outside_of_the_window_are_not_counted() -> None:
     assert made(turns, [truth_of(row) for row in turns])["turns"] == 2
 
 
-def test_invalid_and_unanswered_turns_are_counted_and_have_no_error() -> None:
+def test_invalid_and_unanswered_turns_are_counted_without_error() -> None:
     turns = [turn(0), turn(1, heard_ms=900, state=TurnState.INVALID), turn(2, heard_ms=900, state=TurnState.UNANSWERED)]
     found = made(turns, [truth_of(row) for row in turns], invalid_by_reason={"drift": 1})
     assert [found[name] for name in ("turns", "invalid", "unanswered", "compared", "error_max")] == [3, 1, 1, 1, 0]
     assert found["invalid by drift"] == 1
 
 
-def test_the_stated_intervals_have_a_width_and_hold_the_truth_or_not() -> None:
+def test_stated_intervals_have_width_and_hold_truth_or_not() -> None:
     turns = [
         turn(0, heard_ms=200.5, off_ms=(0.6, 0)),  # truly 200: within
         turn(1, heard_ms=200.5, off_ms=(0.4, 0)),  # not within: 0.1 ms too narrow
@@ -130,7 +130,7 @@ def test_the_stated_intervals_have_a_width_and_hold_the_truth_or_not() -> None:
     assert made(turns, truths)["outside"] == 1
 
 
-def test_an_answer_that_no_caller_recorded_is_missing_unless_it_may_be_under_way() -> None:
+def test_unrecorded_answer_is_missing_unless_still_in_progress() -> None:
     kept, lost, late = turn(0), turn(1), turn(2, at_s=19.5)
     truths = [truth_of(row) for row in (kept, lost, late)]
     assert made([kept], truths)["missing"] == 1
@@ -154,7 +154,7 @@ def test_an_endpoint_that_was_late_or_not_certain_was_the_limit(
     assert found["endpoint_was_limit"] == was_limit
 
 
-def test_the_share_of_a_core_needs_looks_on_both_sides_of_the_window() -> None:
+def test_share_of_core_needs_samples_on_both_sides_of_window() -> None:
     looks = [[0, 0], [5, 1], [9, 5], [13, 6]]
     assert share_of_core(looks, 5, 9) == pytest.approx(1.0)
     assert share_of_core(looks, 6, 12) == pytest.approx(5 / 8)
@@ -184,7 +184,7 @@ def test_ratios_are_of_the_same_round() -> None:
     assert (shown(spread([None]), "{}"), shown(spread([2.0]), "{:.0f}", with_range=True)) == ("–", "2")
 
 
-def test_rows_hold_a_sender_against_the_others_and_remarks_say_what_is_wrong() -> None:
+def test_rows_compare_senders_and_remarks_state_faults() -> None:
     trials = [Trial("x", who, 0, {"cpu_us": cost, "turns": 100.0}) for who, cost in ((CONTROL, 10.0), (NAIVE, 40.0))]
     trials.append(Trial("x", OURS, 0, {"cpu_us": 12.0, "turns": 94.0, "outside": 2.0, "invalid by drift": 3.0}))
     trials.append(Trial("x", OURS, 1, {}, "it ended with code 1"))
@@ -213,7 +213,7 @@ def test_callers_wait_as_those_of_a_calibration_do() -> None:
     assert parse_delays(calibration.DELAYS) == modes.DELAYS_NS
 
 
-def test_speech_is_written_frame_by_frame_with_the_places_of_its_bounds(tmp_path: Path) -> None:
+def test_speech_is_written_by_frame_with_places_of_its_bounds(tmp_path: Path) -> None:
     clips, background = prepared_speech()
     write_speech(clips[:1], background[:3], tmp_path / "speech")
     data = (tmp_path / "speech").read_bytes()
@@ -231,7 +231,7 @@ def test_speech_is_written_frame_by_frame_with_the_places_of_its_bounds(tmp_path
         write_speech((dataclasses.replace(clips[0], frame_samples=160),), background, tmp_path / "speech")
 
 
-def test_an_answer_has_its_events_in_order_and_names_of_one_length(tmp_path: Path) -> None:
+def test_answer_has_events_in_order_and_names_of_one_length(tmp_path: Path) -> None:
     plan = ReplyPlanner((50 * MS, 2000 * MS), "drip", 1, 0).turn()
     events = list(answer_events(plan))
     groups = [[event.due_ns for event in events if event.after_speech is after] for after in (False, True)]

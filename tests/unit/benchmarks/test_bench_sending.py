@@ -29,7 +29,7 @@ def test_every_request_is_whole_and_every_span_of_it_is_taken() -> None:
     assert not decoded.unknown_turn_fields
 
 
-def test_what_is_sent_again_is_new() -> None:
+def test_each_sending_of_body_has_new_ids() -> None:
     body = bodies(NOW)[0]
     traces = [{turn.trace_id for turn in decode_traces([sent]).turns} for sent in (new_spans(body), new_spans(body))]
     assert traces[0]

@@ -9,7 +9,7 @@ SEEDS = range(1, 81)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["all of these", "all, the same clips"])
-def test_of_runs_that_do_not_differ_few_have_a_mark_and_many_an_interval_without_0(kind: str) -> None:
+def test_equal_runs_have_few_marks_and_many_raw_intervals_apart(kind: str) -> None:
     marked, left_out, figures = false_marks(KINDS[kind], SEEDS)
     assert figures >= 24
     # 5 % at most: of 80 pairs, 10 are three standard errors more.
@@ -20,7 +20,7 @@ def test_of_runs_that_do_not_differ_few_have_a_mark_and_many_an_interval_without
 
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", [name for name in LATENCIES if name != "endpointing"])
-def test_a_figure_that_is_worse_by_a_fifth_is_marked_and_others_are_not(figure: str) -> None:
+def test_figure_worse_by_a_fifth_is_marked_and_others_are_not(figure: str) -> None:
     found = true_marks(KINDS["all of these"], figure, SEEDS)
     assert found["marked"].of >= 0.8 * found["marked"].pairs
     assert found["another"].of <= 10
@@ -36,7 +36,7 @@ def test_the_runs_have_the_features_of_their_kind() -> None:
     assert compared(KINDS["all, the same clips"], 1).paired.is_paired
 
 
-def test_it_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--pairs", "2", "--kind", "smooth"])
     text = capsys.readouterr().out
     for figure in LATENCIES:

@@ -51,7 +51,7 @@ def test_the_quantile_sequence_covers_the_quantile_at_every_look() -> None:
     assert missed <= 14
 
 
-def test_every_row_of_the_table_has_a_name_of_its_own_and_something_to_keep() -> None:
+def test_every_scenario_has_its_own_name_and_limits() -> None:
     assert len(BY_NAME) == len(scenarios())
     assert all(each.limits for each in scenarios())
     assert len(combinations()) == len(set(combinations())) == 20
@@ -98,7 +98,7 @@ def test_a_row_misses_a_limit_that_its_figure_is_beyond() -> None:
     assert sure.surely_missed() == (limits[0], limits[2])
 
 
-def test_turns_to_roll_back_count_from_the_onset_and_not_before_it() -> None:
+def test_turns_to_roll_back_count_from_onset_only() -> None:
     early, late = Simulated("roll_back", 1400), Simulated("roll_back", 1600)
     assert ended(late, late, early, onset=1500).figure("turns to roll back") == 100
     assert ended(late, early, early, onset=1500).figure("turns to roll back") == math.inf
@@ -113,7 +113,7 @@ def test_a_forecast_that_says_nothing_is_no_good_one() -> None:
 
 
 @pytest.mark.slow
-def test_it_prints_the_rows_and_ends_with_1_if_one_misses(
+def test_command_prints_rows_and_ends_with_1_if_one_misses(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to, name = tmp_path / "rows.json", "p95 at the margin: bimodal; 5 %"
@@ -130,7 +130,7 @@ def test_it_prints_the_rows_and_ends_with_1_if_one_misses(
     assert only["missed"] == ["promoted at least 50 %"]
 
 
-def test_it_refuses_a_row_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_unknown_row(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["--rows", "no such row"])
     assert "no row has such a name" in capsys.readouterr().err

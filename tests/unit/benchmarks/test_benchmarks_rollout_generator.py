@@ -38,7 +38,7 @@ def beyond(of: CohortTurns, threshold_ms: float) -> float:
     return float(np.mean(values[~np.isnan(values)] > threshold_ms))
 
 
-def test_the_same_seed_gives_the_same_turns_and_another_one_others() -> None:
+def test_same_seed_gives_same_turns_and_another_seed_others() -> None:
     one, again = turns_of(Service(), turns=500), turns_of(Service(), turns=500)
     assert one.candidate == again.candidate
     assert one.control == again.control

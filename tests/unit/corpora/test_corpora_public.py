@@ -89,7 +89,7 @@ def test_values_are_accepted_as_people_write_them(given: dict[str, Any], parsed:
         ({"gain_db": None}, "gain_db: None is not a number; write one."),
     ],
 )
-def test_an_unreadable_value_gets_a_sentence_that_says_what_to_write(given: dict[str, Any], expected: str) -> None:
+def test_unreadable_value_gives_sentence_with_allowed_values(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(CorpusError) as caught:
         Profile(**given)
     assert expected in str(caught.value)
@@ -146,7 +146,7 @@ def test_a_writable_path_is_left_unchanged(tmp_path: Path, name: str) -> None:
         ("new/a\nb" + "x" * 300, "new/a\\nbxxx"),
     ],
 )
-def test_an_unwritable_path_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, name: str, expected: str) -> None:
+def test_unwritable_path_is_one_sentence_and_leaves_nothing(tmp_path: Path, name: str, expected: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")

@@ -40,7 +40,7 @@ def test_speech_close_to_the_noise_floor_is_never_sure() -> None:
     assert stated_ms(boundary_uncertainty_s(0.0, 36.0, SURE_END_S)) <= SURE_MS
 
 
-def test_sharp_edges_are_sure_in_digital_silence_but_not_in_noise() -> None:
+def test_sharp_edges_are_sure_in_digital_silence_not_in_noise() -> None:
     found = find_speech_bounds(burst(), RATE_HZ)
     assert (found.start_uncertainty_s, found.end_uncertainty_s) == (SURE_START_S, SURE_END_S)
     hissing = burst() + 5e-3 * np.random.default_rng(3).standard_normal(len(burst()))
@@ -60,7 +60,7 @@ def test_the_manifest_states_the_detected_uncertainty(tmp_path: Path, hiss: floa
     assert utterance.speech_end_uncertainty_ms == stated_ms(found.end_uncertainty_s)
 
 
-def test_an_unknown_uncertainty_stays_unknown_when_the_manifest_is_rewritten(workshop: Workshop) -> None:
+def test_unknown_uncertainty_survives_rewrite_of_manifest(workshop: Workshop) -> None:
     workshop.add("one", speech_start_uncertainty_ms=None)
     del workshop.rows[0]["speech_end_uncertainty_ms"]
     manifest = read_manifest(workshop.save())

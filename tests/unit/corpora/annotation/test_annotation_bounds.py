@@ -218,9 +218,7 @@ def test_the_end_of_a_vowel_before_silence_is_sure() -> None:
     [(murmur(0.06, -55.0), 0.0), (murmur(0.03, -45.0), 0.03), (murmur(0.08, -45.0), 0.08)],
     ids=["soft decay", "short murmur", "nasal"],
 )
-def test_sound_without_formants_counts_if_loud_and_is_sure_if_long(
-    after: NDArray[np.float64], counted_s: float
-) -> None:
+def test_sound_without_formants_counts_if_loud_and_sure_if_long(after: NDArray[np.float64], counted_s: float) -> None:
     found = find_speech_bounds(vowel_then(after), RATE_HZ)
     assert (found.end_sample + 1) / RATE_HZ == pytest.approx(0.8 + counted_s, abs=0.010)
     assert (stated_ms(found.end_uncertainty_s) <= SURE_MS) == (counted_s >= 0.04)
@@ -231,7 +229,7 @@ def test_an_end_that_decays_fast_is_sure() -> None:
     assert stated_ms(found.end_uncertainty_s) <= SURE_MS
 
 
-def test_a_hum_or_an_echo_from_the_first_sample_is_not_a_sure_start() -> None:
+def test_hum_or_echo_from_first_sample_is_no_sure_start() -> None:
     line = voice_then()[round(0.1 * RATE_HZ) :]
     line[: round(0.2 * RATE_HZ)] += noise(0.2, -58.0)
     found = find_speech_bounds(line, RATE_HZ)

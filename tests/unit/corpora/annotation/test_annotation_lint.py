@@ -121,7 +121,7 @@ def test_duplicate_audio_is_found_in_different_file_formats(workshop: Workshop) 
     assert "two: has the same audio as one" in found
 
 
-def test_a_truncated_file_is_found(workshop: Workshop) -> None:
+def test_truncated_file_is_detected(workshop: Workshop) -> None:
     workshop.add("it")
     content = encoded(burst(), form="WAV")
     workshop.replace("it", content[: len(content) // 2])

@@ -64,7 +64,7 @@ def test_the_bounds_are_found_again(english: Corpus) -> None:
         assert found.end_sample == utterance.speech_end_sample, utterance.id
 
 
-def test_nothing_is_cut_or_silenced_by_where_the_bounds_are_believed_to_be(english: Corpus) -> None:
+def test_clips_are_not_cut_or_silenced_at_annotated_bounds(english: Corpus) -> None:
     """Else the bounds could not be checked against the clip: whatever they missed would be gone from it."""
     for utterance in english.utterances:
         samples = english.read(utterance)

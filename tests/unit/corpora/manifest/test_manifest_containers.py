@@ -61,16 +61,16 @@ def assert_noticed(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(("form", "subtype"), BY_SNDFILE)
-def test_what_libsndfile_writes(form: str, subtype: str) -> None:
+def test_files_of_libsndfile_are_checked(form: str, subtype: str) -> None:
     assert_noticed(written(form, subtype))
 
 
 @pytest.mark.parametrize(("form", "codec", "rate_hz", "fmt"), BY_FFMPEG)
-def test_what_ffmpeg_writes(form: str, codec: str, rate_hz: int, fmt: str) -> None:
+def test_files_of_ffmpeg_are_checked(form: str, codec: str, rate_hz: int, fmt: str) -> None:
     assert_noticed(encoded(form, codec, rate_hz, fmt))
 
 
-def test_an_mp3_cut_exactly_between_two_frames_is_recognized_by_its_first_frame() -> None:
+def test_mp3_cut_between_frames_is_recognized_by_first_frame() -> None:
     whole = encoded("mp3", "libmp3lame", 16_000, "fltp", id3v2_version="0")
     cuts = [cut for cut in range(len(whole) // 2, len(whole)) if whole[cut : cut + 2] == whole[:2]]
     assert len(cuts) > 5
@@ -78,7 +78,7 @@ def test_an_mp3_cut_exactly_between_two_frames_is_recognized_by_its_first_frame(
         assert found(whole[:cut]) is not None
 
 
-def test_an_ogg_cut_exactly_between_two_pages_lacks_its_last_page() -> None:
+def test_ogg_cut_between_pages_lacks_its_last_page() -> None:
     whole = encoded("ogg", "libopus", 16_000, "s16", page_duration="100000")
     cuts = [cut for cut in range(len(whole)) if whole[cut : cut + 4] == b"OggS"]
     assert len(cuts) > 4
@@ -105,7 +105,7 @@ def test_tags_around_an_mp3_are_not_missed_sound(tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 0xFFFF_FFFF, 0x7FFF_FFFF])
-def test_a_wav_that_was_written_to_a_pipe_does_not_know_its_length(length: int) -> None:
+def test_wav_written_to_pipe_has_no_known_length(length: int) -> None:
     whole = bytearray(written("WAV", "PCM_16"))
     whole[40:44] = length.to_bytes(4, "little")
     assert found(bytes(whole)) is None
@@ -127,7 +127,7 @@ def test_a_streamed_webm_does_not_know_its_length() -> None:
 @pytest.mark.parametrize(
     "magic", [b"RIFF", b"OggS", b"\xff\xfb", b"\x1aE\xdf\xa3", b"FORM", b"NIST_1A", b"caff", b"riff"]
 )
-def test_rubbish_that_begins_like_a_recording_is_for_the_decoder_to_refuse(magic: bytes) -> None:
+def test_garbage_with_recording_magic_is_left_to_decoder(magic: bytes) -> None:
     random = np.random.default_rng(4)
     for length in (0, 3, 20, 200, 3_000):
         found(magic + random.bytes(length))  # ends, whatever it says

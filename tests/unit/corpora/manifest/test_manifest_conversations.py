@@ -42,7 +42,7 @@ def faults(folder: Path, *rows: Any) -> tuple[str, ...]:
     return caught.value.faults
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_conversations_are_read_back(tmp_path: Path) -> None:
     write_conversations(tmp_path, TWO)
     assert read_conversations(tmp_path, {"hello", "bye"}) == TWO
 
@@ -51,7 +51,7 @@ def test_a_corpus_without_the_file_has_no_conversations(tmp_path: Path) -> None:
     assert read_conversations(tmp_path, {"hello"}) == ()
 
 
-def test_what_is_not_known_may_be_left_out_or_null(tmp_path: Path) -> None:
+def test_unknown_values_may_be_left_out_or_null(tmp_path: Path) -> None:
     turn = {"utterance": "hello", "think_s": None, "intent": None, "barge_in_after_s": None}
     put(tmp_path, {"id": "a", "turns": [turn]}, "", {"id": "b", "turns": [{"utterance": "hello"}]})
     assert [c.turns for c in read_conversations(tmp_path, {"hello"})] == [(ConversationTurn("hello"),)] * 2
@@ -119,7 +119,7 @@ def test_every_value_of_a_repeated_key_must_be_valid(tmp_path: Path) -> None:
     assert "conversations.jsonl:1: b: a key is repeated, and an earlier value is wrong" in fault
 
 
-def test_a_conversation_that_is_not_from_a_file_is_checked_by_the_same_rules() -> None:
+def test_conversation_not_from_file_is_checked_by_same_rules() -> None:
     turns = (ConversationTurn("\udcff"), ConversationTurn("hello", think_s=float("nan")), ConversationTurn("hello"))
     assert find_conversation_faults(ScriptedConversation("a", turns), {"hello"}) == [
         "turns[0]: the utterance '\\udcff' is not in the manifest; add it there or correct the id.",
@@ -128,7 +128,7 @@ def test_a_conversation_that_is_not_from_a_file_is_checked_by_the_same_rules() -
     assert find_conversation_faults(ScriptedConversation("a", turns[2:]), {"hello"}) == []
 
 
-def test_an_opened_corpus_carries_its_conversations_and_their_faults(workshop: Any) -> None:
+def test_opened_corpus_has_its_conversations_and_their_faults(workshop: Any) -> None:
     workshop.add("hello")
     folder = workshop.save()
     assert open_corpus(folder).conversations == ()

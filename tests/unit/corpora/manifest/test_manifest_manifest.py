@@ -43,7 +43,7 @@ def faults(folder: Path) -> tuple[str, ...]:
     return caught.value.faults
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_manifest_is_read_back(tmp_path: Path) -> None:
     given = (
         utterance(),
         utterance(id="two", path="b.wav", consent="signed", bounds_confidence_db=52.5, pii_kinds=("name", "phone")),
@@ -228,7 +228,7 @@ def test_a_source_shows_a_hundred_faults_and_counts_the_rest() -> None:
     assert str(SourceError("tape", ["only this."], "Nothing is kept.")).splitlines()[1:] == ["  only this."]
 
 
-def test_what_was_done_to_a_clip_and_who_looked_at_it_travels(tmp_path: Path) -> None:
+def test_processing_and_review_of_clip_are_kept(tmp_path: Path) -> None:
     given = (utterance(text=None, processing="resampled from 44100 Hz", reviewed=True),)
     write_manifest(tmp_path, "mine", "recorded human", given, edges="exact")
     assert read_manifest(tmp_path).utterances == given
@@ -303,7 +303,7 @@ def test_the_command_shows_and_changes_them(folder: Path, command: Command) -> N
         assert read_manifest(folder).edges == shown
 
 
-def test_unknown_edges_corpora_and_the_bundled_corpus_are_refused(folder: Path, command: Command) -> None:
+def test_unknown_edges_corpora_and_bundled_corpus_are_refused(folder: Path, command: Command) -> None:
     bundled = open_corpus(BUNDLED, check_clips=False).path
     for given, edges, says in (
         (folder, "sharp", "The value 'sharp' is unknown; use exact or recorded.\n"),
@@ -411,7 +411,7 @@ def test_without_recorded_speech_the_bundled_set_is_used(home: Path) -> None:
     assert open_corpus("voiceprobe-en").path == corpus.path
 
 
-def test_installed_recorded_speech_is_preferred_and_found_by_name(home: Path, workshop: Any) -> None:
+def test_installed_recorded_speech_is_preferred_and_named(home: Path, workshop: Any) -> None:
     workshop.header["corpus"], workshop.header["kind"] = "pocketsphinx-testdata", "recorded human"
     workshop.add("one")
     folder = home / "corpora" / "pocketsphinx-testdata"

@@ -53,7 +53,7 @@ def archives(renderings: Renderings) -> list[Path]:
     return sorted(renderings.cache_entry.folder.glob(f"*{SUFFIX}"))
 
 
-def test_what_is_kept_is_what_would_be_rendered(made: Corpus, stored: Renderings, tmp_path: Path) -> None:
+def test_cached_rendering_equals_a_fresh_one(made: Corpus, stored: Renderings, tmp_path: Path) -> None:
     again = Renderings.open(made, stored.profile, 16_000, 7, tmp_path / "cache")
     for utterance in made.utterances:
         kept, fresh = again.get(utterance), render(made, utterance, stored.profile, 16_000, 7)
@@ -68,7 +68,7 @@ def test_what_is_kept_is_what_would_be_rendered(made: Corpus, stored: Renderings
         assert not kept.pcm.flags.owndata  # mapped, not copied
 
 
-def test_another_profile_rate_seed_wire_or_corpus_is_another_entry(made: Corpus) -> None:
+def test_other_profile_rate_seed_wire_or_corpus_is_other_entry(made: Corpus) -> None:
     names = {
         cache_entry_name(made, Profile(), 16_000, 1),
         cache_entry_name(made, Profile(), 24_000, 1),
@@ -105,7 +105,7 @@ def test_another_clip_under_the_same_name_is_another_entry(workshop: Any, encode
 
 
 @pytest.mark.parametrize("where", ["footer", "index", "truncated", "emptied"])
-def test_a_damaged_pack_is_as_good_as_absent_and_made_anew(made: Corpus, stored: Renderings, where: str) -> None:
+def test_damaged_archive_counts_as_absent_and_is_rebuilt(made: Corpus, stored: Renderings, where: str) -> None:
     file = archives(stored)[0]
     content = file.read_bytes()
     damaged = {
@@ -123,7 +123,7 @@ def test_a_damaged_pack_is_as_good_as_absent_and_made_anew(made: Corpus, stored:
     assert again.get(made.utterances[0]) is not None
 
 
-def test_a_damaged_piece_is_made_anew_and_the_others_stay(made: Corpus, stored: Renderings) -> None:
+def test_damaged_chunk_is_rendered_again_and_others_stay(made: Corpus, stored: Renderings) -> None:
     file, victim = archives(stored)[0], made.utterances[1]
     found = stored.cache_entry.get(entry_key(victim))
     assert found is not None
@@ -159,7 +159,7 @@ def test_a_pack_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "an empty archive is not written"
 
 
-def test_parts_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path: Path) -> None:
+def test_partial_files_of_dead_processes_only_are_swept(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     for process in (dead.pid, os.getpid()):
@@ -188,7 +188,7 @@ def test_several_processes_make_everything_once(made: Corpus, tmp_path: Path) ->
     assert len(archives(renderings)) == 1
 
 
-def test_the_least_recently_used_goes_first_and_what_is_in_use_stays(tmp_path: Path) -> None:
+def test_least_recently_used_entry_is_evicted_unless_in_use(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "middle", "old", "oldest")):
         with open_cache_entry(name, tmp_path).writer() as archive:
             archive.add("x", None, bytes(1000))
@@ -204,7 +204,7 @@ def test_the_least_recently_used_goes_first_and_what_is_in_use_stays(tmp_path: P
     assert not cache_entries(tmp_path)
 
 
-def test_where_the_cache_is_and_how_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_and_size_follow_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "here"))
     assert cache_root() == tmp_path / "here"
     monkeypatch.delenv("VOICEPROBE_CACHE")

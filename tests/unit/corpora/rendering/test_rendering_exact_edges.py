@@ -143,7 +143,7 @@ def noisy_clip(workshop: Any, encode: Any, make_burst: Any, **changes: Any) -> P
 
 @pytest.mark.parametrize("profile", [Profile(), Profile(speed=1.2), Profile(room="0.4s"), Profile("pink", 20.0)])
 @pytest.mark.parametrize("stated_ms", [40.0, None])
-def test_where_no_speech_is_certain_the_recorded_end_stays(
+def test_recorded_end_stays_if_no_speech_is_certain(
     workshop: Any, encode: Any, make_burst: Any, profile: Profile, stated_ms: float | None
 ) -> None:
     folder = noisy_clip(workshop, encode, make_burst, speech_end_uncertainty_ms=stated_ms)

@@ -96,7 +96,7 @@ def test_the_background_has_the_noise_level_of_the_mix(english: Corpus, noise: s
     assert dbov(line) == pytest.approx(-41.0, abs=0.05)
 
 
-def test_white_noise_is_equally_loud_in_the_mix_and_the_background(english: Corpus) -> None:
+def test_white_noise_is_equally_loud_in_mix_and_background(english: Corpus) -> None:
     profile = Profile("white", 15.0)
     line = dbov(background(english, profile, 24_000, 5.0, 1))
     for utterance in english.utterances[::20]:
@@ -111,7 +111,7 @@ def test_without_noise_the_background_is_digital_silence(english: Corpus) -> Non
     assert not line.any()
 
 
-def test_the_noise_depends_on_seed_utterance_and_type_but_not_on_the_level(english: Corpus) -> None:
+def test_noise_depends_on_seed_utterance_and_type_but_not_level(english: Corpus) -> None:
     one, two = english.utterances[:2]
     white = render(english, one, Profile("white", 10.0), 16_000, 1).pcm
     assert np.array_equal(white, render(english, one, Profile("white", 10.0), 16_000, 1).pcm)
@@ -147,7 +147,7 @@ def test_the_bytes_are_pinned(english: Corpus) -> None:
 
 
 @pytest.mark.slow
-def test_another_process_with_another_hash_seed_gives_the_same_bytes(english: Corpus) -> None:
+def test_other_process_with_other_hash_seed_gives_same_bytes(english: Corpus) -> None:
     program = (
         "import sys; from corpora import *; c = open_corpus('voiceprobe-en');"
         "r = render(c, c.utterances[1], Profile('babble', 5.0), 24_000, 9); sys.stdout.buffer.write(r.pcm.tobytes())"
@@ -339,7 +339,7 @@ def band_levels_db(samples: NDArray[np.float64], rate_hz: int, lowest_hz: float)
     return centers.tolist(), levels
 
 
-def test_white_noise_has_unit_power_a_flat_spectrum_and_a_normal_distribution() -> None:
+def test_white_noise_has_unit_power_flat_spectrum_and_is_normal() -> None:
     noise = white(480_000, 1)
     assert np.mean(noise) == pytest.approx(0.0, abs=0.01)
     assert np.mean(noise**2) == pytest.approx(1.0, rel=0.01)

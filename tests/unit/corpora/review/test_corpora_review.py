@@ -42,7 +42,7 @@ def test_doubtful_bounds_are_listed_with_the_worst_first(client: TestClient, fol
     assert [row.id for row in Review(folder, everything=True).listed()] == ["worse", "unsure", "by-hand", "sure"]
 
 
-def test_moved_bounds_are_saved_and_the_rest_of_the_manifest_is_kept(client: TestClient, folder: Path) -> None:
+def test_moved_bounds_are_saved_and_rest_of_manifest_is_kept(client: TestClient, folder: Path) -> None:
     before = read_manifest(folder).utterances
     assert save(client, "unsure", {"start": 4_000, "end": 15_000}).json()["reviewed"] is True
     after = read_manifest(folder).utterances

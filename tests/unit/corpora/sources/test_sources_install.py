@@ -177,7 +177,7 @@ def prompts(prompt: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_recorded_en_joins_both_sources_and_names_them_for_each_clip(
+def test_recorded_en_joins_both_sources_and_names_them_per_clip(
     home: Path, tmp_path: Path, sphinx: dict[str, bytes], prompts: dict[str, bytes]
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -213,7 +213,7 @@ def test_recorded_en_joins_both_sources_and_names_them_for_each_clip(
         ("goforward", "does not contain goforward.raw"),
     ],
 )
-def test_recorded_en_from_half_of_its_packages_is_an_error_and_installs_nothing(
+def test_recorded_en_from_half_of_its_packages_installs_nothing(
     home: Path, tmp_path: Path, sphinx: dict[str, bytes], prompts: dict[str, bytes], left_out: str, expected: str
 ) -> None:
     entries = {name: content for name, content in (sphinx | prompts).items() if left_out not in name}
@@ -249,7 +249,7 @@ def test_the_package_is_downloaded_by_apt(
 
 
 @pytest.mark.parametrize("user", [0, 1_000])
-def test_a_new_machine_has_no_package_lists_and_those_of_the_system_are_left_alone(
+def test_missing_package_lists_are_fetched_apart_from_system(
     user: int, home: Path, tmp_path: Path, sphinx: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package, mark = saved(tmp_path, sphinx), tmp_path / "calls"
@@ -292,7 +292,7 @@ def test_a_new_machine_has_no_package_lists_and_those_of_the_system_are_left_alo
         ("exit 3", "asterisk-core-sounds-en-g722", "apt-get exited with code 3"),
     ],
 )
-def test_a_download_that_fails_names_the_missing_packages_and_the_reason(
+def test_failed_download_names_missing_packages_and_reason(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, missing: str, reason: str
 ) -> None:
     apt(tmp_path / "tools", script)
@@ -306,7 +306,7 @@ def test_a_download_that_fails_names_the_missing_packages_and_the_reason(
     assert list((home / "corpora").iterdir()) == []
 
 
-def test_an_installation_that_waited_for_another_one_keeps_its_corpus(
+def test_installation_that_waited_for_another_keeps_its_corpus(
     home: Path, tmp_path: Path, sphinx: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = saved(tmp_path, sphinx)
@@ -328,7 +328,7 @@ def test_an_installation_that_waited_for_another_one_keeps_its_corpus(
     assert len(open_corpus(folder).utterances) == 5
 
 
-def test_a_home_that_cannot_be_written_is_one_sentence_before_anything_is_downloaded(
+def test_unwritable_home_is_one_sentence_before_any_download(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.write_text("a file")

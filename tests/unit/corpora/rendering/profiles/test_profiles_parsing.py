@@ -129,7 +129,7 @@ def test_a_table_with_values_of_wrong_types_is_an_error(tmp_path: Path) -> None:
         assert expected in str(caught.value)
 
 
-def test_the_users_noise_has_a_digest_of_its_contents_and_the_name_of_its_file(tmp_path: Path, encode: Any) -> None:
+def test_noise_file_of_user_has_content_digest_and_file_name(tmp_path: Path, encode: Any) -> None:
     sound = [0.1, -0.1] * 400
     cafe, copy, other = tmp_path / "cafe.wav", tmp_path / "copy.wav", tmp_path / "other.wav"
     for file in (cafe, copy):
@@ -179,9 +179,7 @@ def test_a_sound_file_is_read_to_its_end(tmp_path: Any, encode: Any, form: str, 
 
 
 @pytest.mark.parametrize("part", ["noise", "room"])
-def test_a_truncated_sound_file_is_one_sentence_before_anything_is_rendered(
-    tmp_path: Any, encode: Any, part: str
-) -> None:
+def test_truncated_sound_file_is_one_sentence_before_rendering(tmp_path: Any, encode: Any, part: str) -> None:
     whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ * 4) * 0.05)
     for kept in (0.3, 0.6, 0.95):
         (tmp_path / "fan.flac").write_bytes(whole[: round(len(whole) * kept)])
@@ -204,7 +202,7 @@ def test_truncated_noise_is_rejected_in_every_format(tmp_path: Any, encode: Any,
 
 
 @pytest.mark.parametrize("stated", [0, 16_000, 2_000_000_000, 0xFFFFFFFF])
-def test_noise_whose_header_states_another_length_is_read_to_its_end(tmp_path: Any, encode: Any, stated: int) -> None:
+def test_noise_with_wrong_length_in_header_is_read_to_its_end(tmp_path: Any, encode: Any, stated: int) -> None:
     content = bytearray(encode(np.random.default_rng(1).standard_normal(RATE_HZ * 2) * 0.05, form="WAV"))
     at = content.index(b"data") + 4
     content[at : at + 4] = stated.to_bytes(4, "little")

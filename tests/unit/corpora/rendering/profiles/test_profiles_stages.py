@@ -136,7 +136,7 @@ def test_a_room_has_the_requested_reverberation_time(room: str, rt60: float) -> 
     assert -60 / slope == pytest.approx(rt60, rel=0.05)
 
 
-def test_in_the_far_field_reflections_are_louder_than_the_direct_path() -> None:
+def test_far_field_reflections_are_louder_than_direct_path() -> None:
     for room, ratio_db in (("0.4s", 6.0), ("far-field", -6.0)):
         taps, _ = impulse_response(room, RATE_HZ)
         assert -10 * np.log10(np.sum(np.square(taps[1:]))) == pytest.approx(ratio_db, abs=0.05)
@@ -151,9 +151,7 @@ def hall(direct: int, echoes: dict[int, float], size: int = 8_000) -> NDArray[np
     return taps
 
 
-def test_an_impulse_response_is_drawn_from_a_folder_for_each_rendering(
-    workshop: Any, tmp_path: Any, encode: Any
-) -> None:
+def test_impulse_response_is_drawn_from_folder_per_rendering(workshop: Any, tmp_path: Any, encode: Any) -> None:
     folder = tmp_path / "halls"
     folder.mkdir()
     # The loudest sample of the second is an echo, almost half a second after the direct path.
@@ -231,7 +229,7 @@ def test_speech_of_a_few_samples_can_be_stretched(length: int) -> None:
 
 
 @pytest.mark.parametrize(("speed", "pitch"), [(0.8, 1.0), (1.25, 1.0), (1.0, 1.2), (1.0, 0.85), (1.1, 0.9)])
-def test_speed_changes_only_the_length_and_pitch_only_the_frequency(
+def test_speed_changes_only_length_and_pitch_only_frequency(
     workshop: Any, encode: Any, speed: float, pitch: float
 ) -> None:
     seconds = np.arange(RATE_HZ) / RATE_HZ
@@ -251,7 +249,7 @@ def test_speed_changes_only_the_length_and_pitch_only_the_frequency(
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 22_050, 48_000])
-def test_concealment_repeats_and_fades_and_does_not_change_the_rest(rate_hz: int) -> None:
+def test_concealment_repeats_and_fades_and_keeps_the_rest(rate_hz: int) -> None:
     sound = burst(rate_hz, 0, rate_hz, rate_hz)
     missing = np.zeros(packets_of(len(sound), rate_hz), dtype=np.bool_)
     missing[[10, 20, 21, 22, 23, 24]] = True

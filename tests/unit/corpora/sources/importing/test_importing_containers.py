@@ -94,14 +94,14 @@ DS64 = b"ds64" + struct.pack("<IQQQI", 28, len(PCM) + 72, len(PCM), len(PCM) // 
         wav(PCM, more=b"bext" + struct.pack("<I", 5) + b"abcde\0"),
     ],
 )
-def test_all_samples_of_a_wav_file_are_read_whatever_length_its_header_states(source: Path, content: bytes) -> None:
+def test_all_wav_samples_are_read_for_any_length_in_header(source: Path, content: bytes) -> None:
     outcome, samples = imported(source, "a.wav", content)
     assert outcome.faults == ()
     np.testing.assert_array_equal(samples, lossless(FIRST))
 
 
 @pytest.mark.parametrize("stated", [len(PCM) + 20_000, 1_800_000_000])
-def test_a_wav_file_that_promises_more_than_it_holds_is_truncated(source: Path, stated: int) -> None:
+def test_wav_shorter_than_its_header_states_is_truncated(source: Path, stated: int) -> None:
     assert f"it promises {stated} bytes of sound and holds {len(PCM)}" in refused(source, "a.wav", wav(PCM, stated))
 
 
@@ -203,7 +203,7 @@ def test_every_fragment_of_an_m4a_file_is_read(source: Path, flags: str) -> None
         ("a.wav", lambda: wav(PCM) * 300, "contains more than 256 recordings"),
     ],
 )  # fmt: skip
-def test_what_would_be_lost_is_named(source: Path, name: str, content: Any, says: str) -> None:
+def test_loss_on_import_is_named(source: Path, name: str, content: Any, says: str) -> None:
     assert says in refused(source, name, content())
 
 
@@ -238,7 +238,7 @@ def test_clipping_is_judged_before_the_level_is_set(source: Path, subtype: str) 
     assert "loud: came clipped in " in found[0]
 
 
-def test_clipping_outside_of_a_cut_or_in_another_channel_does_not_count(source: Path) -> None:
+def test_clipping_outside_cut_or_in_other_channel_does_not_count(source: Path) -> None:
     loud = np.clip(speech(FIRST) / np.max(np.abs(speech(FIRST))) * 3, -1, 1)
     both = np.concatenate((speech(SECOND), loud))
     soundfile.write(source / "a.wav", both, RATE_HZ)
@@ -351,7 +351,7 @@ def test_equal_channels_require_no_choice_and_can_be_mixed(tmp_path: Path) -> No
         assert np.max(np.abs(samples - speech())) < 1e-4
 
 
-def test_doubtful_bounds_are_found_by_uncertainty_and_by_the_edges(tmp_path: Path) -> None:
+def test_doubtful_bounds_are_detected_by_uncertainty_and_edges(tmp_path: Path) -> None:
     clean = speech(3)  # a clip whose bounds stay sure after a change of level
     noise = np.random.default_rng(1).standard_normal(len(clean)) * 0.02
     put(tmp_path / "in" / "noisy.wav", clean + noise)
@@ -517,7 +517,7 @@ def test_lhotse_transforms_are_applied_in_order(source: Path) -> None:
     assert utterance.processing == "resample 12000 Hz; speed 1.1; gain 0.5; resampled from 16000 Hz"
 
 
-def test_the_same_audio_at_two_speeds_is_two_utterances_when_appended(source: Path) -> None:
+def test_same_audio_at_two_speeds_is_two_utterances_on_append(source: Path) -> None:
     put(source / "a.wav", chirp(2.0))
     plain, slow = cut("u", 0.0, 2.0), cut("u_sp0.9", 0.0, 2.0 / 0.9, transform("Speed", factor=0.9))
     cuts(source, plain)

@@ -99,7 +99,7 @@ def test_a_layout_is_detected_and_read(
 
 
 @pytest.mark.parametrize(("table", "text"), [("list.csv", "said"), ("metadata.csv", "heard")])
-def test_of_several_columns_of_text_the_usual_one_of_the_layout_is_used(source: Path, table: str, text: str) -> None:
+def test_usual_text_column_of_layout_is_used_among_several(source: Path, table: str, text: str) -> None:
     put_all(source, ("a.wav",), {table: "file_name,transcription,text\na.wav,heard,said\n"})
     assert texts(import_source(source, source.parent / "out")) == {"a": text}
 
@@ -122,7 +122,7 @@ def test_speakers_and_languages_of_publishers(source: Path) -> None:
     assert (utterance.speaker, utterance.language) == ("librispeech-84", "en")
 
 
-def test_a_nemo_manifest_cuts_at_offsets_and_may_name_files_absolutely(source: Path) -> None:
+def test_nemo_manifest_cuts_at_offsets_and_allows_absolute_paths(source: Path) -> None:
     put(source / "wavs" / "a.wav", speech(0))
     row = {"audio_filepath": "wavs/a.wav", "text": "hello there", "duration": 1.0, "speaker": 7, "license": "MIT"}
     absolute = {"audio_filepath": str(source / "wavs" / "a.wav"), "text": "again", "offset": 0.0, "duration": 0.9}
@@ -213,7 +213,7 @@ COMMAND = RECORDING | {"sources": [{"type": "command", "channels": [0], "source"
         ("list.jsonl", json_lines({"audio_filepath": "a.wav", "text": "half \ud83d"}), ("list.jsonl:1: is not",)),
     ],
 )  # fmt: skip
-def test_all_wrong_rows_are_reported_at_once_and_nothing_is_written(
+def test_all_wrong_rows_are_reported_at_once_and_none_written(
     source: Path, name: str, content: str, says: tuple[str, ...]
 ) -> None:
     put_all(source, ("a.wav",), {name: content, "text.wav": "this is not audio"})
@@ -255,7 +255,7 @@ def test_a_table_in_the_encodings_that_spreadsheets_write(source: Path, encoding
     assert texts(import_source(source, source.parent / "out")) == {"a": UMLAUT}
 
 
-def test_a_text_file_beside_a_recording_may_be_utf_16_but_has_no_nul(source: Path) -> None:
+def test_text_file_of_recording_may_be_utf_16_but_has_no_nul(source: Path) -> None:
     put(source / "a.wav", speech(0))
     (source / "a.txt").write_bytes(UMLAUT.encode("utf-16"))
     assert texts(import_source(source, source.parent / "other")) == {"a": UMLAUT}
@@ -344,7 +344,7 @@ def test_a_call_is_cut_at_the_pauses_and_kept_in_order(call: Path) -> None:
     assert spoken_s == pytest.approx([1.0, 1.2, 0.9, 1.0], abs=0.03)
 
 
-def test_think_times_are_measured_from_the_end_of_the_agents_speech(call: Path) -> None:
+def test_think_times_are_measured_from_end_of_agent_speech(call: Path) -> None:
     _, conversation = cut(call)
     think_s = [turn.think_s for turn in conversation.turns]
     # The third follows a pause of the caller without a reply, so its think time is unknown. The fourth interrupts.
@@ -359,7 +359,7 @@ def test_a_longer_pause_setting_joins_utterances(call: Path) -> None:
     assert [utterance.speech_s for utterance in corpus.utterances] == pytest.approx([1.0, 3.0, 1.0], abs=0.03)
 
 
-def test_the_texts_come_from_a_transcript_beside_the_call(call: Path) -> None:
+def test_texts_come_from_transcript_next_to_call(call: Path) -> None:
     segments = [
         {"start": 2.1, "end": 2.5, "text": "hello", "channel": 0},
         {"start": 2.5, "end": 2.9, "text": "there", "channel": 0},

@@ -102,7 +102,7 @@ def test_lists_with_suffixes_in_capital_letters(tmp_path: Path, name: str) -> No
     assert texts(outcome) == {"a": "hello"}
 
 
-def test_audio_in_capital_letters_of_layouts_that_name_it_without_a_suffix(tmp_path: Path) -> None:
+def test_layouts_without_suffixes_match_audio_in_capital_letters(tmp_path: Path) -> None:
     for folder, name in (("lj/wavs", "LJ1.wav"), ("libri/84/121", "84-121-0000.flac")):
         made = put(tmp_path / folder / name, speech())
         made.rename(made.with_suffix(made.suffix.upper()))

@@ -45,7 +45,7 @@ def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path) -> N
         assert (tmp_path / "x" / file).read_bytes() == (tmp_path / "y" / file).read_bytes()
 
 
-def test_new_recordings_are_appended_and_existing_ones_are_recognized(source: Path, tmp_path: Path) -> None:
+def test_new_recordings_are_appended_and_existing_recognized(source: Path, tmp_path: Path) -> None:
     first = import_source(source, tmp_path / "out", append=True)
     put(source / "c.wav", speech(2), text="three")
     second = import_source(source, tmp_path / "out", append=True)
@@ -104,7 +104,7 @@ def _folder() -> Any:
     return LAYOUTS["folder"]
 
 
-def test_the_folder_of_a_killed_import_is_removed_but_not_that_of_a_running_one(source: Path, tmp_path: Path) -> None:
+def test_folder_of_killed_import_only_is_removed(source: Path, tmp_path: Path) -> None:
     gone = 2**22 + 1  # above the largest process id
     for owner in (gone, os.getpid()):
         (tmp_path / f".out.importing-{owner}-x" / "fresh").mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_an_incomplete_conversation_is_left_out_and_reported(source: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_a_file_that_crashes_its_decoder_is_reported_and_the_others_are_imported(source: Path, tmp_path: Path) -> None:
+def test_file_that_crashes_decoder_is_reported_and_others_kept(source: Path, tmp_path: Path) -> None:
     class Killer(PosixPath):
         """A path that ends the process that unpickles it."""
 

@@ -192,9 +192,7 @@ def test_json_lines_are_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_edges_of_synthesized_speech_are_exact_or_as_requested(
-    command: Command, texts: Path, tmp_path: Path
-) -> None:
+def test_edges_of_synthesized_speech_are_exact_or_as_requested(command: Command, texts: Path, tmp_path: Path) -> None:
     for name, flags, edges in (("plain", (), "exact"), ("asked", ("--edges", "recorded"), "recorded")):
         into = tmp_path / name
         assert command("say", texts, "--into", into, "--engine", "espeak-ng", "--license", "x", *flags).code == 0
