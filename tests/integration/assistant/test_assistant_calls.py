@@ -197,7 +197,7 @@ def test_telephone_audio_both_ways(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_caller_who_speaks_into_the_reply_cancels_it() -> None:
+def test_caller_speaking_into_reply_cancels_it() -> None:
     async def work(url: str) -> None:
         async with call(url) as caller:
             await caller.update(VAD)
@@ -359,7 +359,7 @@ def test_sigterm_in_the_middle_of_a_call_is_a_clean_end() -> None:
         process.communicate()
 
 
-def test_an_answer_that_is_begun_on_a_partial_transcript_says_what_it_took() -> None:
+def test_answer_begun_on_partial_transcript_reports_its_work() -> None:
     async def work(url: str) -> dict[str, Any]:
         async with call(url) as caller:
             await caller.update()

@@ -131,7 +131,7 @@ def test_every_event_of_the_official_client_is_answered(url: str) -> None:
     assert cleared["response_id"] == created["response"]["id"]
 
 
-def test_what_cannot_be_done_is_refused_with_an_error_that_names_the_event(url: str) -> None:
+def test_impossible_event_is_refused_with_error_that_names_it(url: str) -> None:
     async def refusals() -> list[dict[str, Any]]:
         async with call(url) as caller:
             found: list[dict[str, Any]] = []

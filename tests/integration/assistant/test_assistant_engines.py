@@ -57,7 +57,7 @@ def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.server_close()
 
 
-def test_espeak_speaks_audibly_at_the_asked_rate_for_many_at_once() -> None:
+def test_espeak_is_audible_at_requested_rate_for_many_at_once() -> None:
     async def work() -> list[np.ndarray]:
         voice = engines(tts="espeak").tts
         await voice.start()
@@ -135,7 +135,7 @@ def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pyte
         assert {"kitchen", "lights"} & set(heard.split())
 
 
-def test_model_of_pocketsphinx_that_is_none_is_a_usage_error(tmp_path: Any) -> None:
+def test_invalid_pocketsphinx_model_is_usage_error(tmp_path: Any) -> None:
     (tmp_path / "model.lm").write_text("nothing")
     engine = engines(asr="pocketsphinx", asr_lm=str(tmp_path / "model.lm")).asr
     with pytest.raises(UsageError, match="--asr-lm"):
@@ -282,7 +282,7 @@ def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
 
 
 @pytest.mark.nightly
-def test_missing_collector_disturbs_nobody() -> None:
+def test_missing_collector_disturbs_no_call() -> None:
     async def work(url: str) -> str:
         async with call(url) as caller:
             await caller.update(VAD)

@@ -177,7 +177,7 @@ def test_slow_accept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(work()) >= 0.3
 
 
-def test_only_the_chosen_calls_are_hit_and_the_others_never_notice() -> None:
+def test_only_chosen_calls_get_fault_and_others_are_unaffected() -> None:
     config = build_config({"fault": "drop-mid-turn", "fault_share": 0.5, "fault_seed": 2})
     expected = [config.fault_of(number) for number in range(4)]
     assert set(expected) == {None, "drop-mid-turn"}

@@ -78,7 +78,7 @@ def test_a_decision_is_reported_by_the_names_of_the_convention(assigner: FlagAss
     }
 
 
-def test_a_changed_file_is_noticed(assigner: FlagAssigner, file: Path) -> None:
+def test_changed_flag_file_is_detected(assigner: FlagAssigner, file: Path) -> None:
     replace(file, flags(1.0))
     wait_until(lambda: cohorts(assigner)["stable"] == 0)
     replace(file, flags(0.0))
@@ -98,7 +98,7 @@ def test_a_changed_file_is_noticed(assigner: FlagAssigner, file: Path) -> None:
         ],
     ),
 )
-def test_a_file_that_cannot_be_used_leaves_the_last_good_one_in_force(
+def test_unusable_flag_file_leaves_last_good_one_in_force(
     assigner: FlagAssigner, file: Path, content: bytes | None, sentence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = cohorts(assigner)
@@ -131,9 +131,7 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one_in_force(
         (flags(0.5).replace(b'"streaming"', b'"fast"'), "'fast'"),
     ],
 )
-def test_at_the_start_a_file_that_cannot_be_used_is_a_sentence_and_an_exit_code(
-    tmp_path: Path, content: bytes, sentence: str
-) -> None:
+def test_unusable_flag_file_at_start_is_sentence_and_exit_code(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "flags.json").write_bytes(content)
     (tmp_path / "variants.toml").write_text(VARIANTS)
     command = [sys.executable, "-m", "loadtest.targets.assistant", "--flags", str(tmp_path / "flags.json")]
@@ -162,7 +160,7 @@ async def _reply(url: str, query: str) -> dict[str, Any]:
         return {"cohort": done["response"]["metadata"]["voice.cohort"], "text": text}
 
 
-def test_callers_hear_their_variant_and_a_change_without_a_restart(file: Path, tmp_path: Path) -> None:
+def test_callers_get_their_variant_and_a_change_without_restart(file: Path, tmp_path: Path) -> None:
     (tmp_path / "variants.toml").write_text(VARIANTS)
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:

@@ -15,7 +15,7 @@ from tests.declared_techniques import SCRIPTED, declared_technique
 pytestmark = pytest.mark.nightly
 
 
-def test_a_declared_technique_shows_what_it_saves_and_a_kept_row_is_not_measured_again(tmp_path: Path) -> None:
+def test_technique_shows_its_gain_and_kept_row_is_not_remeasured(tmp_path: Path) -> None:
     spoken = {"host": "ws://127.0.0.1:1/v1/realtime", "corpus": BUNDLED, "length": "short", "think": 0.05}
     checked = check(RunRequest(settings_from(spoken), RunLoad(users=1), None, tmp_path / "run", None))
     request = TechniquesRequest(checked, (declared_technique(250),), 0.5, 20.0, 20, SCRIPTED)

@@ -65,7 +65,7 @@ def test_every_file_and_table_is_searched(places: Places, tmp_path: Path) -> Non
     assert "table t.parquet" in found(places)
 
 
-def test_the_tables_of_a_database_are_searched_however_it_packs_them(places: Places, tmp_path: Path) -> None:
+def test_database_tables_are_searched_in_any_packing(places: Places, tmp_path: Path) -> None:
     turns = [client_turn(number, utterance_id=f"call me on {SECRET}") for number in range(3_000)]
     with StoreWriter(tmp_path / "store") as writer:
         writer.append(Batch(turns))
@@ -81,7 +81,7 @@ def test_the_tables_of_a_database_are_searched_however_it_packs_them(places: Pla
     assert "file clean" in found(places)
 
 
-def test_audio_that_nobody_asked_for_is_a_leak_and_earlier_audio_is_not(tmp_path: Path) -> None:
+def test_unrequested_audio_is_a_leak_and_earlier_audio_is_not(tmp_path: Path) -> None:
     kept, left, waves = tmp_path / "store" / "kept.flac", tmp_path / "store" / "left.flac", tmp_path / "logs" / "a"
     for path in (kept, left, waves):
         path.parent.mkdir(exist_ok=True)
@@ -167,7 +167,7 @@ def test_command_lines_and_environments_are_searched(places: Places) -> None:
         assert bool(places.leaks) == (SECRET in arguments or SECRET in variables.values())
 
 
-def test_what_was_not_tried_is_listed() -> None:
+def test_untried_cases_are_listed() -> None:
     assert Coverage(9, 9, 1, 1, 54, redis=True).missing() == []
     assert Coverage(9, 7, 0, 0, 54, redis=False).missing() == [
         "2 of 9 utterances were never answered",

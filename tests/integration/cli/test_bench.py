@@ -179,7 +179,7 @@ class PythonCaller:
         return json.loads(data[head : head + length])
 
 
-def test_the_endpoint_answers_speech_that_comes_in_pieces_and_knows_when(bench: GeneratorBench) -> None:
+def test_endpoint_answers_fragmented_speech_and_records_when(bench: GeneratorBench) -> None:
     clips, background = prepared_speech()
     moments: dict[tuple[int, int], tuple[int, int]] = {}
     with serving("endpoint", bench._endpoint_command(Case(2, "conversations")), None, bench.folder / "log") as endpoint:
@@ -216,7 +216,7 @@ def test_the_endpoint_answers_speech_that_comes_in_pieces_and_knows_when(bench: 
         assert later >= leading * 1_000_000_000 // 24_000
 
 
-def test_an_end_of_speech_with_more_behind_it_in_the_same_read_is_not_certain(bench: GeneratorBench) -> None:
+def test_speech_end_with_more_data_in_same_read_is_uncertain(bench: GeneratorBench) -> None:
     (clip, *_), _ = prepared_speech()
     with serving("endpoint", bench._endpoint_command(Case(1, "conversations")), None, bench.folder / "log") as endpoint:
         caller = PythonCaller(endpoint.ready["port"], random.Random(1))
@@ -326,7 +326,7 @@ def test_messages_split_anywhere_are_counted_and_end_a_turn(bench: GeneratorBenc
     assert min(played_ns) == 2 * SAMPLES * 1_000_000_000 // 24_000
 
 
-def test_a_caller_sends_whole_clips_in_turn_and_the_background_between(bench: GeneratorBench) -> None:
+def test_caller_sends_whole_clips_in_turn_between_background(bench: GeneratorBench) -> None:
     endpoint = PythonEndpoint(lambda sock, caller, turn: sock.sendall(b"".join(reply(caller, turn))))
     with endpoint.serving() as port:
         output, _ = call(bench, port, window_ms=4000)
@@ -343,7 +343,7 @@ def test_a_caller_sends_whole_clips_in_turn_and_the_background_between(bench: Ge
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_an_endpoint_that_says_nothing_leaves_turns_without_an_answer(bench: GeneratorBench, reads: bool) -> None:
+def test_silent_endpoint_leaves_turns_without_answer(bench: GeneratorBench, reads: bool) -> None:
     with PythonEndpoint(reads=reads).serving() as port:
         output, rows = call(bench, port, window_ms=3500, reply_ms=300)
     assert rows
@@ -351,7 +351,7 @@ def test_an_endpoint_that_says_nothing_leaves_turns_without_an_answer(bench: Gen
     assert output["unanswered_ever"] == output["turns_ever"] == len(rows)
 
 
-def test_an_endpoint_that_closes_costs_its_callers_and_nothing_else(bench: GeneratorBench) -> None:
+def test_closing_endpoint_loses_its_callers_and_nothing_else(bench: GeneratorBench) -> None:
     with PythonEndpoint(close_after=10).serving() as port:
         output, rows = call(bench, port, window_ms=1000)
     assert output["lines_lost"] == CALLERS

@@ -20,7 +20,7 @@ def run(home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.nightly
-def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_path: Path) -> None:
+def test_interrupted_calibration_keeps_finished_loads_and_errors(tmp_path: Path) -> None:
     file, picture = tmp_path / "calibration.json", tmp_path / "calibration.png"
     flags = ("--loads", "1,3,4", "--turns", "4", "--no-faults", "--json", str(file), "--picture", str(picture))
     environment = os.environ | {"VOICEPROBE_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}

@@ -82,7 +82,7 @@ def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
-def test_an_endpoint_that_is_not_there_ends_with_5_and_leaves_reports(tmp_path: Path) -> None:
+def test_absent_endpoint_ends_with_5_and_leaves_reports(tmp_path: Path) -> None:
     result = _capacity("ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
     assert result.returncode == ExitCode.UNREACHABLE
     assert "cannot connect to 127.0.0.1:9" in result.stderr

@@ -23,7 +23,7 @@ def _run(folder: Path, name: str, *assistant_flags: str) -> None:
     assert done.stderr == ""
 
 
-def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Path) -> None:
+def test_slower_model_is_a_regression_and_same_again_is_not(tmp_path: Path) -> None:
     _run(tmp_path, "before", "--llm-ttft", "constant:80ms", "--cache", "off")
     _run(tmp_path, "after", "--llm-ttft", "constant:2600ms", "--cache", "off")
     listed = completed("runs", "--json", "runs.json", cwd=tmp_path)

@@ -51,7 +51,7 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
         assert [run.run_id for run in reader.runs()] == ["run-1"]
 
 
-def test_what_cannot_be_delivered_is_one_sentence(tmp_path: Path) -> None:
+def test_undeliverable_spool_is_one_sentence(tmp_path: Path) -> None:
     ended = completed("deliver", str(tmp_path / "nowhere"), "--sidecar", "http://127.0.0.1:9")
     assert (ended.returncode, "is not a folder" in ended.stderr, ended.stderr.count("\n")) == (2, True, 1), ended.stderr
     with pytest.raises(UsageError, match="is not an address"):

@@ -53,7 +53,7 @@ def _begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     ("port", "name"),
     nightly_after(1, [("OTLP_HTTP_PORT", "sidecar"), ("OTLP_GRPC_PORT", "sidecar"), ("ASSISTANT_PORT", "assistant")]),
 )
-def test_a_port_that_is_taken_in_between_is_named_in_one_sentence(tmp_path: Path, port: str, name: str) -> None:
+def test_port_taken_in_between_is_named_in_one_sentence(tmp_path: Path, port: str, name: str) -> None:
     code, err = _ended(_begun(tmp_path / "demo", "-c", _RACED, port))[::2]
     assert code == ExitCode.FAULT
     assert re.fullmatch(_TAKEN.format(name), err), err
@@ -66,7 +66,7 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.nightly
-def test_two_demos_at_once_both_run_or_one_says_which_port_it_lost(tmp_path: Path) -> None:
+def test_two_demos_at_once_both_run_or_one_names_its_lost_port(tmp_path: Path) -> None:
     flags = ("-m", "loadtest.cli.main", "demo", "--exit", "--users", "1", "--run-time", "3s", "--out", "out")
     for attempt in range(ATTEMPTS):
         both = [_begun(tmp_path / f"{name}-{attempt}", *flags) for name in ("one", "other")]

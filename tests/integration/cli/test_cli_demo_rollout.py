@@ -20,7 +20,7 @@ DEMO_FILES = Path(__file__).parents[3] / "loadtest" / "rollout" / "demo_files"
 
 
 @pytest.mark.nightly
-def test_real_callers_are_split_by_the_flag_and_too_few_turns_decide_nothing(tmp_path: Path) -> None:
+def test_callers_are_split_by_flag_and_few_turns_decide_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ("--users", "8", "--run-time", "15s", "--exit", "--out", str(out), "--json", str(tmp_path / "demo.json"))
     done = completed("demo", "--rollout", *flags)
@@ -82,7 +82,7 @@ sys.exit(int(demo_rollout(RolloutDemoRequest(load, True, out, out / "demo.json",
 
 
 @pytest.mark.nightly
-def test_the_good_change_is_promoted_through_every_stage_and_the_bad_one_taken_back_at_the_first(
+def test_good_change_passes_all_stages_and_bad_is_rolled_back(
     tmp_path: Path,
 ) -> None:
     files, out = tmp_path / "files", tmp_path / "out"

@@ -129,7 +129,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
-def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
+def test_unwritable_output_is_one_sentence_before_first_call(
     tmp_path: Path,
     caught: tuple[str, list[object]],
     stored: Path,

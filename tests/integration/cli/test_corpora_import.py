@@ -110,7 +110,7 @@ def test_recordings_of_ten_hours_take_limited_memory(tmp_path: Path) -> None:
     assert used < MAX_MEMORY_BYTES
 
 
-def test_a_killed_import_leaves_no_corpus_and_a_killed_appending_one_can_be_resumed(tmp_path: Path) -> None:
+def test_killed_import_leaves_nothing_and_killed_append_resumes(tmp_path: Path) -> None:
     burst = np.pad(np.random.default_rng(1).standard_normal(4_000) * 0.1, 1_600)
     for number in range(80):
         put(tmp_path / "in" / f"{number:02}.wav", burst)

@@ -60,7 +60,7 @@ def test_the_commands_of_the_page_on_reports_do_what_it_says(folder: Path) -> No
 
 
 @pytest.mark.nightly
-def test_the_commands_of_the_page_on_comparing_runs_do_what_it_says(tmp_path: Path) -> None:
+def test_commands_of_page_on_comparing_runs_do_what_it_says(tmp_path: Path) -> None:
     named = "20260101-120000-abcdef"
     runs = tmp_path / "runs"
     run_folder(runs, named, latency_run(named, 40))

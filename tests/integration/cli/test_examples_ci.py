@@ -85,7 +85,7 @@ def test_the_job_of_github_actions_shows_and_keeps_its_verdict(url: str, checkou
 
 
 @pytest.mark.nightly
-def test_the_job_of_gitlab_ends_with_the_code_and_keeps_its_report(url: str, checkout: Path) -> None:
+def test_gitlab_job_ends_with_exit_code_and_keeps_its_report(url: str, checkout: Path) -> None:
     job = yaml.safe_load((EXAMPLES / "ci/gitlab-ci.yml").read_text())["voice-load-test"]
     (script,) = job["script"]
     code = carried_out(against(script, url), checkout, ("bash", "-eo", "pipefail"))

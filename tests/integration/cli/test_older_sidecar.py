@@ -104,7 +104,7 @@ HOW_TO_MEND = "upgrade voiceprobe there"
 
 
 @pytest.mark.parametrize(("unknown", "sentence"), nightly_after(1, CASES))
-def test_the_list_says_in_one_sentence_that_a_sidecar_is_of_an_older_version(
+def test_older_sidecar_is_one_sentence_in_list_of_runs(
     tmp_path: Path,
     start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
     unknown: Callable[[str], Answered],
@@ -131,7 +131,7 @@ def test_the_list_says_in_one_sentence_that_a_sidecar_is_of_an_older_version(
     assert {each["run"] for each in json.loads(listed.read_text())["runs"]} == {"r-here", sidecar.address}
 
 
-def test_an_answer_of_another_shape_says_which_versions_are_needed(
+def test_answer_of_other_shape_states_which_versions_are_needed(
     tmp_path: Path,
     start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_sidecar_of_this_version_is_listed(
     assert HOW_TO_MEND not in str(caught.value)
 
 
-def test_budgets_of_a_run_are_asked_of_no_sidecar_that_would_answer_of_every_run(
+def test_run_budgets_are_not_requested_from_older_sidecar(
     start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
 ) -> None:
     """An older one looks at every run whatever the filter of `burn_rates` names."""

@@ -226,7 +226,7 @@ def test_a_redirect_shows_where_it_leads(status: str, location: str, leads_to: s
     assert "password" not in sentence
 
 
-def test_what_the_opening_waits_for_is_named(tmp_path: Path) -> None:
+def test_missing_opening_message_is_named(tmp_path: Path) -> None:
     created = text(b'{"type":"session.created","session":{}}')
     with raw_endpoint(upgraded()) as endpoint:
         assert "sent no session.created within" in sentence_of(endpoint.url, tmp_path / "1", REALTIME)
@@ -285,9 +285,7 @@ def test_a_close_code_says_what_to_do(code: int, reason: str, words: tuple[str, 
         (b'{"type":"info","data":{"asr":[]}}\n', ("offers no asr", "set --protocol-option stages")),
     ],
 )
-def test_what_answers_in_the_place_of_a_wyoming_server_is_shown(
-    answer: bytes, words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_other_server_in_place_of_wyoming_is_shown(answer: bytes, words: tuple[str, ...], tmp_path: Path) -> None:
     def behave(peer: socket.socket) -> None:
         peer.recv(100)
         peer.sendall(answer)
@@ -324,9 +322,7 @@ def test_a_page_in_the_place_of_an_answer_is_shown_by_its_words(tmp_path: Path) 
         ),
     ],
 )
-def test_an_address_of_another_kind_says_which_protocols_there_are(
-    address: str, words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_address_of_other_kind_gets_list_of_protocols(address: str, words: tuple[str, ...], tmp_path: Path) -> None:
     sentence = sentence_of(address, tmp_path / "run", {})
     assert [word for word in words if word not in sentence] == [], sentence
     assert "credentials" not in sentence

@@ -11,7 +11,7 @@ from tests.corpus_faults import find_faults
 pytestmark = pytest.mark.nightly
 
 
-def test_the_corpus_of_the_demo_can_be_installed_and_has_speech_of_every_kind(
+def test_corpus_of_demo_installs_and_has_speech_of_every_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path))

@@ -167,7 +167,7 @@ def _objective(sentence: str) -> str:
     return sentence[sentence.index("“") : sentence.index("”") + 1]
 
 
-def test_what_a_lost_process_says_names_how_many_there_were(tmp_path: Path) -> None:
+def test_sentence_on_lost_process_states_how_many_there_were(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", lost_process())
     with StoreReader(folder / "store") as reader:
         page = now.ask(Source("", reader, ObjectivesInForce(tuple(OBJECTIVES))), {})

@@ -31,7 +31,7 @@ def test_the_answer_is_found_in_whichever_response_it_comes() -> None:
         assert twice.reply_audio_ns == 100_000_000, "the piece that came twice is played once"
 
 
-def test_a_reply_without_an_end_is_recorded_when_it_has_been_heard_for_long_enough() -> None:
+def test_endless_reply_is_recorded_after_longest_reply_time() -> None:
     with quick_endpoint(replies="endless") as endpoint:
         callers = Callers(endpoint.url, 2, manual_turns=True, longest_reply_s=1.5)
         calls = callers.call()
@@ -41,7 +41,7 @@ def test_a_reply_without_an_end_is_recorded_when_it_has_been_heard_for_long_enou
         assert turn.first_audio_perf_ns is not None
 
 
-def test_a_caller_who_is_ended_leaves_the_turn_that_was_under_way() -> None:
+def test_stopped_caller_leaves_its_current_turn_recorded() -> None:
     with quick_endpoint(replies="silent") as endpoint:
         callers = Callers(endpoint.url, 1, manual_turns=True)
         plan = callers.planner(callers.prepared()).plan("call-1")

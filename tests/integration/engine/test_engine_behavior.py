@@ -33,7 +33,7 @@ def _reported(turns: list[Turn]) -> str:
     return str([(turn.outcome, turn.outcome_reason, turn.barge_in_reason) for turn in turns])
 
 
-def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(url: str) -> None:
+def test_barge_in_stops_reply_and_assistant_answers_it(url: str) -> None:
     # Of an assistant that the machine itself made silent for a while, a caller says so: then there is nothing to stop.
     for _ in range(TRIES):
         callers = Callers(url, 1, behavior=INTERRUPTING)
@@ -70,7 +70,7 @@ def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(u
 
 
 @pytest.mark.nightly
-def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) -> None:
+def test_client_stops_reply_and_recovers_with_manual_turns(url: str) -> None:
     (turns,) = Callers(url, 1, behavior=INTERRUPTING.model_copy(update={"turns": 2}), manual_turns=True).call()
     assert [turn.outcome for turn in turns] == ["ok"] * 2, _reported(turns)
     assert (turns[1].barge_in_reason, turns[1].barge_in_stop_ns) == (BY_THE_CALLER, None)
@@ -78,7 +78,7 @@ def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) ->
 
 
 @pytest.mark.nightly
-def test_a_silent_caller_is_left_alone_and_a_mhm_stops_a_detector_that_knows_no_better(url: str) -> None:
+def test_silent_caller_gets_no_prompt_and_backchannel_stops(url: str) -> None:
     silent = CallerBehavior(turns=1, think=PATIENT.think, silence=1.0, silence_for=parse_delay("constant:700ms"))
     ((quiet,),) = Callers(url, 1, behavior=silent).call()
     assert (quiet.outcome, quiet.turn_kind, quiet.reprompted) == ("ok", "silence", False)
@@ -90,7 +90,7 @@ def test_a_silent_caller_is_left_alone_and_a_mhm_stops_a_detector_that_knows_no_
     assert turn.wer_errors == 0
 
 
-def test_a_script_is_replayed_in_its_order_and_intents_are_compared(url: str, tmp_path: Path) -> None:
+def test_script_is_replayed_in_order_and_intents_are_compared(url: str, tmp_path: Path) -> None:
     bundled = open_corpus(CORPUS)
     corpus = tmp_path / "scripted"
     shutil.copytree(bundled.path, corpus)

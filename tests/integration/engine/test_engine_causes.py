@@ -77,7 +77,7 @@ def test_each_way_to_fail_has_a_cause_of_its_own(
     assert turn.failure_code == code or (code is None and turn.failure_code in (None, "EOF", "ECONNRESET", "EPIPE"))
 
 
-def test_a_port_where_nobody_listens_and_a_name_that_nobody_has() -> None:
+def test_closed_port_and_unknown_name_have_their_causes() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     turn = _call(f"ws://127.0.0.1:{port}/")

@@ -17,7 +17,7 @@ MEGABYTE = 2**20
 GROWTH_BYTES = 6 * MEGABYTE
 
 
-def test_two_thousand_callers_on_one_set_of_clips_stay_under_400_mb() -> None:
+def test_two_thousand_callers_on_shared_clips_use_under_400_mb() -> None:
     with quick_endpoint(round_s=0.1, deaf=True) as endpoint:
         command = [
             sys.executable,

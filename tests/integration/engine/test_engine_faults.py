@@ -33,7 +33,7 @@ def _hit(url: str, fault: str) -> list[Turn]:
 
 
 @pytest.mark.parametrize(("fault", "outcome", "reason"), nightly_after(1, CASES), ids=[case[0] for case in CASES])
-def test_a_fault_ends_in_its_outcome_and_the_other_callers_never_notice(
+def test_fault_has_its_outcome_and_other_callers_are_unaffected(
     tmp_path: Path, fault: str, outcome: str, reason: str | None
 ) -> None:
     with assistant(tmp_path, "--fault", fault, "--fault-share", "0.5") as url:

@@ -55,7 +55,7 @@ def test_manual_turns_do_not_wait_for_silence(url: str) -> None:
 
 
 @pytest.mark.nightly
-def test_callers_with_noise_are_answered_and_the_snr_is_what_was_asked(url: str) -> None:
+def test_callers_with_noise_are_answered_at_the_requested_snr(url: str) -> None:
     for (turn,) in Callers(url, 3, noise="white", snr_db=20.0).call():
         assert turn.outcome == "ok", turn.outcome_reason
         assert turn.snr_obtained_db == pytest.approx(20.0, abs=0.1)
@@ -68,7 +68,7 @@ def test_a_caller_whose_patience_is_over_hangs_up(url: str) -> None:
     assert all("hung up" in (turns[0].outcome_reason or "") for turns in calls)
 
 
-def test_an_endpoint_that_nobody_serves_fails_the_first_turn(tmp_path: Path) -> None:
+def test_endpoint_without_server_fails_first_turn(tmp_path: Path) -> None:
     ((turn,),) = Callers("ws://127.0.0.1:9/v1/realtime", 1).call()
     assert turn.outcome == "error"
     assert "127.0.0.1:9" in (turn.outcome_reason or "")

@@ -255,7 +255,7 @@ def test_a_response_that_is_cut_off_fails(service: Service, calling: Calling) ->
     assert failed.failure == Failure("tcp", "EOF")
 
 
-def test_a_kept_connection_that_the_server_closes_is_replaced_once(service: Service, calling: Calling) -> None:
+def test_kept_connection_closed_by_server_is_replaced_once(service: Service, calling: Calling) -> None:
     for number in range(2):
         calling.transport.send(post(service, f"r{number}", "once"))
         items = calling.ended(number + 1)
@@ -263,7 +263,7 @@ def test_a_kept_connection_that_the_server_closes_is_replaced_once(service: Serv
     assert service.connections == 2
 
 
-def test_nobody_listens(calling: Calling) -> None:
+def test_port_without_listener_is_refused(calling: Calling) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     calling.transport.send(HttpRequest("r", "GET", f"http://127.0.0.1:{port}/"))
@@ -274,14 +274,14 @@ def test_nobody_listens(calling: Calling) -> None:
 
 
 @pytest.mark.parametrize("url", ["ws://h/", "http://", "http://h/ x"])
-def test_an_address_that_is_none(calling: Calling, url: str) -> None:
+def test_invalid_address_is_bad_request(calling: Calling, url: str) -> None:
     calling.transport.send(HttpRequest("r", "GET", url))
     failed = calling.ended(1)[-1]
     assert isinstance(failed, HttpFailed)
     assert failed.failure == Failure("generator", "bad_request")
 
 
-def test_frames_stay_with_the_caller_and_lead_to_what_it_asks_for(service: Service, calling: Calling) -> None:
+def test_frames_stay_with_caller_and_lead_to_its_requests(service: Service, calling: Calling) -> None:
     calling.transport.send_frame(b"one")
     calling.owner.wants = [post(service, "r", "echo")]
     assert calling.transport.send_frame(b"two")

@@ -55,7 +55,7 @@ def url() -> Iterator[str]:
         server.shutdown()
 
 
-def test_an_answer_that_streams_longer_than_the_reply_time_out_is_heard_to_its_end(url: str) -> None:
+def test_answer_longer_than_reply_timeout_is_played_to_its_end(url: str) -> None:
     callers = Callers(url, 1, protocol="llm", manual_turns=True, reply_s=REPLY_S, endpointing_ms=None)
     ((turn,),) = callers.call()
     assert (turn.outcome, turn.outcome_reason) == ("ok", None)

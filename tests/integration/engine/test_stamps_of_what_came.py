@@ -178,7 +178,7 @@ def behind_a_message(call: Call, then: bytes, share: float = 1.0) -> None:
 @pytest.mark.parametrize(
     "then", [PING, SECOND, SECOND[:300], SECOND[:1], PING + SECOND[:300], b"\x01" + SECOND[1:]], ids=range(6)
 )
-def test_what_came_behind_a_message_does_not_move_it(call: Call, then: bytes) -> None:
+def test_data_behind_message_does_not_move_its_time(call: Call, then: bytes) -> None:
     behind_a_message(call, then)
 
 
@@ -187,7 +187,7 @@ def test_a_part_of_a_record_behind_a_message_does_not_move_it(call: Call, share:
     behind_a_message(call, SECOND, share)
 
 
-def test_messages_in_two_records_of_one_segment_came_when_it_was_sent(call: Call) -> None:
+def test_messages_in_two_records_of_segment_share_arrival_time(call: Call) -> None:
     call.look()
     sent_perf_ns = call.endpoint.send(call.endpoint.record(FIRST) + call.endpoint.record(SECOND))
     call.look()

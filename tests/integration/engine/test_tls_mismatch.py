@@ -117,7 +117,7 @@ def test_tls_to_a_plain_port_that_answers_is_over_at_once(pieces: tuple[bytes, .
     assert turn.outcome_reason == f"the server at 127.0.0.1:{port} does not speak TLS: use ws://"
 
 
-def test_tls_to_a_plain_port_that_says_nothing_ends_with_the_hint() -> None:
+def test_tls_to_silent_plain_port_ends_with_hint() -> None:
     with _server(_answering()) as port:
         turn = _turn("wss", port, SHORT_S)
     assert (turn.failure_kind, turn.failure_code) == ("timeout", "tls_handshake")

@@ -105,14 +105,14 @@ def test_a_call_over_tls_with_an_own_authority(server: Server, ca: Authority) ->
     assert turn.receive_stamp == "kernel"
 
 
-def test_a_certificate_that_nobody_trusts_is_refused_with_its_cause(server: Server, ca: Authority) -> None:
+def test_untrusted_certificate_is_refused_with_its_cause(server: Server, ca: Authority) -> None:
     with tls_door(server.port, served(ca.sign("localhost"))) as port:
         turn = one_turn(server, server.url(server.secure, port), tls_client())
     assert (turn.outcome, turn.failure_kind, turn.connect_ns) == ("error", "tls", None)
     assert "its certificate is not signed by a trusted CA" in (turn.outcome_reason or "")
 
 
-def test_what_is_wrong_with_a_certificate_is_explained(server: Server, ca: Authority) -> None:
+def test_certificate_faults_are_explained(server: Server, ca: Authority) -> None:
     trusted = tls_client(str(ca.cert))
     with tls_door(server.port, served(ca.sign("localhost", days=-1))) as port:
         assert "its certificate has expired" in (refusal(server, server.url(server.secure, port), trusted) or "")
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_certificate_is_explained(server: Server, ca: Autho
         assert refusal(server, url, tls_client(str(ca.cert), server_name="elsewhere.test")) is None
 
 
-def test_where_one_side_alone_speaks_tls_the_other_scheme_is_named(server: Server, ca: Authority) -> None:
+def test_other_scheme_is_named_if_one_side_alone_speaks_tls(server: Server, ca: Authority) -> None:
     trusted = tls_client(str(ca.cert))
     with tls_door(server.port, served(ca.sign("localhost"))) as port:
         plain = refusal(server, server.url(server.plain, port), trusted)
@@ -134,7 +134,7 @@ def test_where_one_side_alone_speaks_tls_the_other_scheme_is_named(server: Serve
     assert f"use {server.plain}://" in secure
 
 
-def test_a_name_given_with_sni_chooses_the_certificate_and_is_verified(socket_server: Server, ca: Authority) -> None:
+def test_sni_name_chooses_the_certificate_and_is_verified(socket_server: Server, ca: Authority) -> None:
     one, other = served(ca.sign("one.test")), served(ca.sign("other.test"))
 
     def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
@@ -198,7 +198,7 @@ def test_an_endpoint_that_asks_for_a_client_certificate_gets_it(
     assert "the endpoint rejected the client certificate (unknown ca)" in refused
 
 
-def test_files_and_names_of_ours_that_cannot_be_used_are_all_reported_at_once(tmp_path: Path) -> None:
+def test_unusable_tls_files_and_names_are_all_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "text.pem").write_text("no certificate\n")
     with pytest.raises(UsageError) as caught:
         tls_client(str(tmp_path / "no.pem"), client_cert=str(tmp_path / "text.pem"), server_name=".")
@@ -223,9 +223,7 @@ def test_a_key_that_does_not_open_says_why_and_not_with_what(tmp_path: Path) -> 
         tls_client(client_cert=str(other.cert), client_key=key, passphrase="open sesame")
 
 
-def test_a_passphrase_from_a_file_with_a_line_end_decrypts_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passphrase_from_file_with_line_end_decrypts_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ca = authority(tmp_path)
     locked = ca.sign("locked", passphrase="open sesame ")
     settings = SwarmSettings(client_cert=str(locked.cert), client_key=str(locked.key))

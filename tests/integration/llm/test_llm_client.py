@@ -64,7 +64,7 @@ def test_an_answer_comes_as_it_was_declared(target: LlmTarget) -> None:
     assert all(chunk.lower_ns <= chunk.upper_ns for chunk in found.chunks)
 
 
-def test_one_connection_is_used_again_and_as_many_are_open_as_streams_run(target: LlmTarget) -> None:
+def test_connections_are_reused_and_as_many_as_streams_are_open(target: LlmTarget) -> None:
     one_by_one = asked(target, *[Plan(first_ms=1, tokens=3, gap_ms=1)] * 3, at_a_time=False)
     assert [answer.connect_s is None for answer in one_by_one] == [False, True, True]
     together = asked(target, *[Plan(first_ms=30, tokens=3, gap_ms=1)] * 5)
@@ -172,7 +172,7 @@ def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path)
     run(main())
 
 
-def test_what_a_server_refuses_is_learned_and_left_out() -> None:
+def test_refused_options_are_learned_and_left_out() -> None:
     """OpenAI's newer models answer so: one field named at a time, and the older name of the limit refused."""
     refused, bodies = ["ignore_eos", "min_tokens", "timings_per_token", "continuous_usage_stats", "max_tokens"], []
 
@@ -213,7 +213,7 @@ def test_the_way_to_the_server_is_measured_without_its_model(target: LlmTarget) 
     run(main())
 
 
-def test_the_page_of_a_servers_counters_is_beside_its_api(target: LlmTarget) -> None:
+def test_counters_page_is_next_to_api_of_server(target: LlmTarget) -> None:
     page = "".join(
         f'# TYPE vllm:prefix_cache_{name}_total counter\nvllm:prefix_cache_{name}_total{{model_name="small"}} {count}\n'
         for name, count in (("queries", 30), ("hits", 20))

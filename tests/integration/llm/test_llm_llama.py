@@ -48,7 +48,7 @@ def question(text: str, tokens: int = 16) -> LlmRequest:
     )
 
 
-def test_figures_agree_with_the_servers_own_and_the_cache_is_proved_by_its_usage(target: LlmTarget) -> None:
+def test_figures_agree_with_server_and_usage_proves_cache(target: LlmTarget) -> None:
     cold, warm = asked(target, question("Is there a room?"), question("Is there a room?"))
     assert target.model == "SmolLM2-135M-Instruct"
     for found in (cold, warm):
@@ -82,7 +82,7 @@ def test_structured_output_and_an_answer_without_a_system_prompt(target: LlmTarg
 
 
 @pytest.mark.nightly
-def test_tokens_that_no_usage_counts_are_counted_by_the_servers_tokenizer(target: LlmTarget) -> None:
+def test_tokens_without_usage_are_counted_by_server_tokenizer(target: LlmTarget) -> None:
     silent = LlmRequest(
         messages=(Message("user", "Hello"),),
         max_tokens=8,

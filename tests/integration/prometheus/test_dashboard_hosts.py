@@ -32,7 +32,7 @@ def stream_status(url: str, host: str, origin: str) -> int:
 
 
 @pytest.mark.parametrize("host", ["::1", "127.0.0.1"])
-def test_a_dashboard_answers_by_its_address_and_its_public_name_alone(tmp_path: Path, host: str) -> None:
+def test_dashboard_answers_only_to_its_address_and_public_name(tmp_path: Path, host: str) -> None:
     command = [sys.executable, "-m", "dashboard", str(tmp_path), "--host", host, "--port", "0", "--headless"]
     with subprocess.Popen([*command, "--public-host", "dash.example"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

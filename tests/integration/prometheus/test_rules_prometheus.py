@@ -38,7 +38,7 @@ def _firing(prometheus: PrometheusProcess, name: str) -> list[dict[str, str]]:
     return [labels for labels in prometheus.alerts() if labels["alertname"] == name]
 
 
-def test_an_alert_fires_while_turns_are_bad_and_ends_when_they_are_good_again(tmp_path: Path) -> None:
+def test_alert_fires_while_turns_are_bad_and_ends_after_them(tmp_path: Path) -> None:
     objectives = [each for each in default_objectives() if each.name in ("voice-to-voice", "good-turns")]
     latency_ms = [500.0]
     with (
@@ -79,7 +79,7 @@ def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> N
         assert labels["promise"] == stricter.promise
 
 
-def test_a_rollback_is_an_alert_and_so_is_an_evaluation_that_does_not_come(tmp_path: Path) -> None:
+def test_rollback_and_missing_evaluation_are_alerts(tmp_path: Path) -> None:
     plan = tmp_path / "rollout.toml"
     plan.write_text(PLAN_FILE)
     store = fill_rollout_store(tmp_path / "store", "worse")
@@ -97,7 +97,7 @@ def test_a_rollback_is_an_alert_and_so_is_an_evaluation_that_does_not_come(tmp_p
         prometheus.until(lambda: _firing(prometheus, "VoiceRolloutNotEvaluated"), "an alert about an old verdict")
 
 
-def test_the_configuration_that_compose_mounts_scrapes_a_sidecar_and_loads_every_rule(tmp_path: Path) -> None:
+def test_compose_configuration_scrapes_sidecar_and_loads_rules(tmp_path: Path) -> None:
     token, shipped = "a-token-of-the-test", (DATA / "prometheus.yml").read_text(encoding="utf-8")
     rules = (DATA / "rules.yml").read_text(encoding="utf-8")
     token_file = "/run/secrets/voiceprobe_sidecar_token"

@@ -146,7 +146,7 @@ def _burning(expected: dict[str, set[str]]) -> Expected:
     return found
 
 
-def test_a_fault_pages_when_enough_of_the_budget_has_gone_and_ends_with_the_fault(tmp_path: Path) -> None:
+def test_fault_pages_once_enough_budget_is_gone_and_ends_with_it(tmp_path: Path) -> None:
     # 10 turns a minute: good for 2 hours, all bad for 50 minutes, good again.
     _run(
         tmp_path,
@@ -173,7 +173,7 @@ def test_a_slower_fault_pages_by_the_longer_windows(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_permitted_is_no_alert_and_little_more_is_a_ticket(tmp_path: Path) -> None:
+def test_permitted_rate_is_no_alert_and_slightly_more_is_ticket(tmp_path: Path) -> None:
     # Each minute of four days would take promtool longer than all the other tests.
     for good, burning in ("0+951x6000", set[str]()), ("0+949x6000", {"3d"}):
         _run(tmp_path, _turns("0+1000x6000", good), _burning({"90h": burning}), evaluated_every="30m")
@@ -193,7 +193,7 @@ def test_a_restarted_sidecar_is_no_alert(tmp_path: Path) -> None:
     _run(tmp_path, _turns("0+10x100 0+10x100", "0+10x100 0+10x100"), _burning({"120m": set(), "150m": set()}))
 
 
-def test_turns_of_cohorts_are_counted_together_and_those_of_a_service_apart(tmp_path: Path) -> None:
+def test_turns_of_cohorts_count_together_and_of_services_apart(tmp_path: Path) -> None:
     # The bad cohort alone would page. Together half are bad, a burn rate of 10. A service sees no fault.
     turns = [
         *_turns("0+10x500", "0x500", cohort="canary"),
@@ -222,7 +222,7 @@ LOST = {f"voice_telemetry_{name}_total": "0x400" for name in ("rejected_items", 
         (GOOD_TURNS, {TARGET: "", TARGET.replace("800", "900"): "0.95x400"}, {"VoiceObjectiveNotCounted"}),
     ],
 )
-def test_what_is_not_known_is_not_healthy(
+def test_unknown_state_is_not_healthy(
     tmp_path: Path, turns: list[dict[str, str]], others: dict[str, str], firing: set[str]
 ) -> None:
     labels: dict[str, dict[str, str]] = {
@@ -295,7 +295,7 @@ def test_a_night_without_any_call_is_no_absence_of_telemetry(tmp_path: Path) -> 
     _absent(tmp_path, others, {"159m": NONE, "170m": NONE, "1000m": NONE})
 
 
-def test_a_bot_that_stops_beside_a_sidecar_of_its_own_is_one(tmp_path: Path) -> None:
+def test_bot_that_stops_behind_running_sidecar_is_absent(tmp_path: Path) -> None:
     """Its sidecar goes on to answer, and receives nothing."""
     others = {
         **_sidecar("a:1", "0+100x100 10000x400", service="desk"),
@@ -315,7 +315,7 @@ def test_a_bot_that_stops_is_one_also_across_a_redeploy(tmp_path: Path) -> None:
     _absent(tmp_path, others, {"150m": NONE, "170m": [{"service_name": "desk"}]})
 
 
-def test_of_sidecars_for_a_service_each_the_one_that_stops_is_one(tmp_path: Path) -> None:
+def test_stopped_sidecar_is_absent_among_those_of_its_service(tmp_path: Path) -> None:
     """Sidecars differ by the label `service` that Prometheus gives its targets in Kubernetes, or by their jobs."""
     others = {
         **_sidecar("a:1", "0+100x99 stale", service="desk"),
@@ -330,7 +330,7 @@ def test_without_any_sidecar_everything_is_absent(tmp_path: Path) -> None:
     _absent(tmp_path, {**_sidecar("a:1", "0+100x99 stale")}, {"99m": NONE, "110m": [{}, {"job": "voiceprobe"}]})
 
 
-def test_turns_are_absent_where_a_sidecar_was_started_anew_and_none_came(tmp_path: Path) -> None:
+def test_turns_are_absent_after_restart_of_sidecar_without_any(tmp_path: Path) -> None:
     """The sidecar has no series of turns then, so that no sum of them is 0."""
     turns = _turns("0+10x99 stale", "0+10x99 stale", instance="a:1")
     others = {RECEIVED: "", **_sidecar("a:1", "0+100x99 stale"), **_sidecar("b:1", "_x99 0+100x400"), **LOST}

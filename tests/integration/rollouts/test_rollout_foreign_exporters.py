@@ -283,7 +283,7 @@ def differing(written: Any, wanted: Any, where: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("unit", nightly_after(1, ["call", "user"]))
-def test_the_command_says_what_the_pure_gate_says_of_the_values_sent(
+def test_command_agrees_with_pure_gate_on_the_values_sent(
     store: tuple[str, FilledStore], unit: str, tmp_path: Path
 ) -> None:
     exporter, of = store

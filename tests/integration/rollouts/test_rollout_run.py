@@ -158,7 +158,7 @@ def test_a_rollout_is_carried_through_every_stage_over_a_kill(plan: Path, tmp_pa
 
 
 @pytest.mark.nightly
-def test_a_regression_takes_the_candidate_back_at_once_and_for_good(plan: Path, tmp_path: Path) -> None:
+def test_regression_rolls_candidate_back_at_once_and_for_good(plan: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
         with running(plan, store) as process:
@@ -178,7 +178,7 @@ def test_a_regression_takes_the_candidate_back_at_once_and_for_good(plan: Path, 
     assert "roll back streaming at stage canary: rolled back at" in watched.stdout
 
 
-def test_two_that_carry_one_rollout_and_a_plan_without_a_way_are_refused(plan: Path, tmp_path: Path) -> None:
+def test_second_process_and_plan_without_apply_are_refused(plan: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store), running(plan, store):
         wait_until(lambda: begun(store) == ["canary"] * 2)

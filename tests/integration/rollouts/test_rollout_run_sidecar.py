@@ -71,7 +71,7 @@ def test_the_share_follows_the_stage_of_the_sidecar_over_a_kill(plan: Path) -> N
 
 
 @pytest.mark.nightly
-def test_a_roll_back_of_the_sidecar_takes_the_candidate_back_for_good(plan: Path) -> None:
+def test_rollback_of_sidecar_rolls_candidate_back_for_good(plan: Path) -> None:
     with evaluating(plan) as sidecar:
         with running(plan, sidecar.http) as process:
             wait_until(lambda: begun(plan) == ["canary", "canary"], what="a stage that counts")
@@ -93,7 +93,7 @@ def refused(plan: Path, sidecar: SidecarProcess, *flags: str) -> str:
     return done.stderr
 
 
-def test_what_would_be_a_second_opinion_is_refused_before_any_share_is_changed(plan: Path) -> None:
+def test_second_opinion_is_refused_before_any_share_changes(plan: Path) -> None:
     with evaluating(plan) as sidecar:
         wait_until(lambda: verdict(sidecar), what="a verdict")
         assert "keeps its verdicts; leave --log out" in refused(plan, sidecar, "--log", str(plan.parent / "log"))

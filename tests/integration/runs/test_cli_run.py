@@ -70,7 +70,7 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
 
 
 @pytest.mark.nightly
-def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
+def test_unreachable_sidecar_does_not_disturb_run(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     load = ("--users", "3", "--calls", "3", "--turns", "1", "--sidecar", "http://127.0.0.1:9")
     code, output, _ = ended(begun("run", url, *load, *QUICK, "--out", "out", "--json", str(file), cwd=tmp_path))
@@ -121,7 +121,7 @@ def test_a_host_that_cannot_be_found_is_named_in_one_line(tmp_path: Path) -> Non
     assert "no-such-host.invalid" in line
 
 
-def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+def test_invalid_flags_are_reported_at_once_and_nothing_written(tmp_path: Path) -> None:
     flags = "--protocol smoke --noise pinkk --snr 3 --users 0 --corpus nowhere --out out"
     done = carried_out("run", "http://127.0.0.1:1", *flags.split(), cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
@@ -172,7 +172,7 @@ def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_each_call_is_recorded_with_the_profile_that_it_was_spoken_over(url: str, tmp_path: Path) -> None:
+def test_each_call_is_recorded_with_profile_it_was_spoken_over(url: str, tmp_path: Path) -> None:
     profiles = ["--profile", "noise=babble snr=20 share=50%; channel=telephone share=50%"]
     load = ("--users", "4", "--calls", "12", "--turns", "1")
     code, _, err = ended(begun("run", url, *load, *QUICK, *profiles, "--out", "out", cwd=tmp_path))

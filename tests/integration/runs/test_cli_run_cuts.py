@@ -49,9 +49,7 @@ def _all_there(endpoint: QuickEndpoint, out: Path, summary: dict[str, Any]) -> l
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("stop_timeout", "count"), [("1", "1"), ("0", "2")])
-def test_turns_that_outlast_the_stop_time_out_are_recorded_and_shown(
-    stop_timeout: str, count: str, tmp_path: Path
-) -> None:
+def test_turns_cut_by_stop_timeout_are_recorded_and_shown(stop_timeout: str, count: str, tmp_path: Path) -> None:
     with quick_endpoint(replies="endless") as endpoint:
         stop = ["--run-time", "7s", "--stop-timeout", stop_timeout, "--processes", count]
         output, summary = _came_out(_start(endpoint, tmp_path, *stop), tmp_path)

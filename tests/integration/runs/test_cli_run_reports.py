@@ -112,7 +112,7 @@ def test_a_run_measures_judges_and_says_so(good_run: Ended) -> None:
     assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
 
 
-def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(good_run: Ended) -> None:
+def test_run_leaves_reports_and_report_command_gives_the_same(good_run: Ended) -> None:
     summary = left(good_run.run, good_run.code)
     assert summary["run"]["id"] == good_run.run.name
     assert good_run.out.rstrip().endswith(f"report: runs/{good_run.run.name}/report.html")
@@ -182,7 +182,7 @@ def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> Non
     assert "ended" in done.stdout
 
 
-def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path: Path) -> None:
+def test_target_dead_before_first_call_is_in_every_report(tmp_path: Path) -> None:
     code, out, err = ended(begun("run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json", cwd=tmp_path))
     why = "cannot connect to 127.0.0.1:9: Connection refused"
     assert (code, err) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")

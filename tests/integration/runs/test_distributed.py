@@ -161,7 +161,7 @@ def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path
 
 
 @pytest.mark.nightly
-def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tmp_path: Path) -> None:
+def test_workers_delayed_in_preparation_are_awaited(url: str, tmp_path: Path) -> None:
     """They send no sign of life for longer than what makes a worker missing later on, and than the run lasts then."""
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "2", "--run-time", "12s")
     workers: list[int] = []
@@ -186,7 +186,7 @@ def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tm
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("count", "shares"), [(2, [2, 3]), (3, [1, 2, 2])])
-def test_processes_have_even_shares_of_the_callers_and_report_themselves(
+def test_processes_have_even_shares_of_callers_and_report(
     url: str, tmp_path: Path, count: int, shares: list[int]
 ) -> None:
     store = tmp_path / "store"
@@ -223,7 +223,7 @@ def test_processes_have_even_shares_of_the_callers_and_report_themselves(
         (("--processes", "auto"), "2 processes for 2 callers", 2),
     ],
 )
-def test_the_calibration_of_the_machine_says_how_many_processes_callers_want(
+def test_calibration_states_how_many_processes_callers_need(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], words: str, count: int
 ) -> None:
     monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
@@ -264,7 +264,7 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
 
 
 @pytest.mark.nightly
-def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url: str, tmp_path: Path) -> None:
+def test_swarm_started_by_hand_is_one_run_and_names_lost_workers(url: str, tmp_path: Path) -> None:
     port, store = str(processes.free_port()), tmp_path / "store"
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
 
@@ -302,7 +302,7 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
 
 
 @pytest.mark.slow
-def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> None:
+def test_master_reports_faults_before_it_starts_callers(tmp_path: Path) -> None:
     port = str(processes.free_port())
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
     master = processes.start(
@@ -318,7 +318,7 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
 
 
 @pytest.mark.nightly
-def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(tmp_path: Path) -> None:
+def test_worker_reads_own_environment_and_reports_what_it_lacks(tmp_path: Path) -> None:
     port = str(processes.free_port())
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
     asked = ["--host", "ws://127.0.0.1:9/", "--header", "X-Key=VP_NOT_SET", "--header", "X-Other=VP_NOT_THERE"]
@@ -342,7 +342,7 @@ def _deliver(folder: Path, sidecar_url: str) -> str:
 
 
 @pytest.mark.nightly
-def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_path: Path) -> None:
+def test_turns_spooled_without_sidecar_are_delivered_later(url: str, tmp_path: Path) -> None:
     port, dead = str(processes.free_port()), f"http://127.0.0.1:{processes.free_port()}"
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2"]
     asked = ["--host", url, "--users", "2", "--calls", "4", "--stop-timeout", "20", "--sidecar", dead]

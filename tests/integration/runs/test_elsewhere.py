@@ -39,7 +39,7 @@ print(json.dumps({
 """
 
 
-def test_callers_work_without_what_only_linux_has_and_the_evidence_says_so() -> None:
+def test_callers_work_without_linux_features_as_evidence_shows() -> None:
     with quick_endpoint() as endpoint:
         command = [sys.executable, "-c", _PROGRAM, endpoint.url]
         done = subprocess.run(command, capture_output=True, check=False, text=True)

@@ -98,7 +98,7 @@ def test_both_channels_lie_on_the_clock_of_the_turns(url: str, tmp_path: Path) -
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("flag", ["--keep-audio", "--keep-text"])
-def test_what_a_run_was_asked_to_keep_is_all_that_it_keeps(url: str, tmp_path: Path, flag: str) -> None:
+def test_run_keeps_only_what_was_requested(url: str, tmp_path: Path, flag: str) -> None:
     done = run(url, tmp_path, "--users", "1", "--calls", "2", "--turns", "2", flag, "--keep-for", "2h")
     assert done.stderr == ""
     store, is_audio = tmp_path / "store", flag == "--keep-audio"
@@ -128,7 +128,7 @@ def test_a_run_that_was_not_asked_to_keeps_nothing(url: str, tmp_path: Path) -> 
     assert not [path for path in names if path.read_bytes()[:4] in (b"fLaC", b"RIFF", b"OggS")]
 
 
-def test_a_folder_that_cannot_be_written_is_named_before_anybody_calls(url: str, tmp_path: Path) -> None:
+def test_unwritable_folder_is_named_before_any_call(url: str, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / FOLDER).write_text("in the way")
     done = run(url, tmp_path, "--users", "1", "--calls", "1", "--keep-audio")

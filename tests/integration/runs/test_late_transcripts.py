@@ -247,7 +247,7 @@ class EverySecondOpenAI(LateOpenAI):
 
 
 @pytest.mark.nightly
-def test_an_objective_about_transcripts_is_missed_where_every_second_one_never_comes(tmp_path: Path) -> None:
+def test_transcript_objective_is_missed_if_half_never_come(tmp_path: Path) -> None:
     """All that come are in time, so that of the turns with a value 100 % are good."""
     objectives = tmp_path / "objectives.yaml"
     objectives.write_text(TRANSCRIBED)

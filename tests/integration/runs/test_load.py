@@ -122,7 +122,7 @@ arrival = "constant"
 
 
 @pytest.mark.nightly
-def test_calls_begin_when_they_are_due_and_what_the_limit_forbids_is_counted(slow_url: str, tmp_path: Path) -> None:
+def test_calls_begin_when_due_and_those_over_limit_are_counted(slow_url: str, tmp_path: Path) -> None:
     scenario, patient = tmp_path / "open.toml", tmp_path / "patient.yaml"
     scenario.write_text(OPEN)
     # Objectives that the slow assistant meets: what then keeps calls from beginning is our own limit.
@@ -198,7 +198,7 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
 
 
 @pytest.mark.nightly
-def test_aggregated_of_a_master_and_its_workers_is_voice_to_voice_alone(url: str, tmp_path: Path) -> None:
+def test_aggregated_row_of_master_and_workers_is_voice_to_voice(url: str, tmp_path: Path) -> None:
     port = processes.free_port()
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--processes", "2"]
     arguments += ["--web-port", str(port), "--stop-timeout", "15", *QUICK, "--turns", "2", "--host", url]

@@ -57,7 +57,7 @@ def turns_of(program: str, folder: Path, *, network: bool) -> list[list[Any]]:
 
 
 @pytest.mark.nightly
-def test_calls_without_a_local_port_are_open_and_the_others_as_they_were(tmp_path: Path) -> None:
+def test_calls_without_local_port_are_open_and_others_unchanged(tmp_path: Path) -> None:
     program = _IN_A_NETWORK.format(last=40_000 + PORTS - 1, callers=CALLERS)
     turns = turns_of(program, tmp_path, network=True)
     prevented = [turn for turn in turns if turn[1] == "invalid"]
@@ -70,7 +70,7 @@ def test_calls_without_a_local_port_are_open_and_the_others_as_they_were(tmp_pat
     assert {turn[4] for turn in turns if turn[1] != "invalid"} == {None}
 
 
-def test_calls_without_an_open_file_are_open_and_leave_some_for_telemetry(tmp_path: Path) -> None:
+def test_calls_without_open_file_are_open_and_leave_some(tmp_path: Path) -> None:
     turns = turns_of(_WITH_FEW_FILES.format(callers=40), tmp_path, network=False)
     prevented = [turn for turn in turns if turn[1] == "invalid"]
     assert len(turns) == 40
@@ -80,7 +80,7 @@ def test_calls_without_an_open_file_are_open_and_leave_some_for_telemetry(tmp_pa
         assert "the 50 files it may open; raise the limit (ulimit -n)" in turn[7]
 
 
-def test_callers_who_need_more_files_than_there_are_are_counted_before_the_first_call(tmp_path: Path) -> None:
+def test_callers_needing_too_many_files_are_refused_before_calls(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -n 100; exec "$@"', "sh", sys.executable, "-m", "loadtest.cli.main"]
     done = subprocess.run(
         [*limited, "run", "ws://127.0.0.1:9/v1/realtime", "--users", "90", "--run-time", "5s"],

@@ -46,7 +46,7 @@ def _left(folder: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_a_run_that_is_written_is_noted_and_kept_and_removed_once_it_has_ended(tmp_path: Path) -> None:
+def test_running_run_is_kept_and_removed_only_once_it_has_ended(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "mine"
     with assistant(tmp_path / "logs") as url:
         run = begun("run", url, *SPEECH, "--run-time", "25s", "--out", "runs/mine", "--json", "mine.json", cwd=tmp_path)
@@ -86,7 +86,7 @@ def test_a_run_that_is_written_is_noted_and_kept_and_removed_once_it_has_ended(t
 
 
 @pytest.mark.nightly
-def test_removing_a_run_whose_processes_were_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_removing_run_of_killed_processes_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "killed"
     with assistant(tmp_path / "logs") as url:
         run = begun("run", url, *SPEECH, "--run-time", "3m", "--out", "runs/killed", cwd=tmp_path)

@@ -143,7 +143,7 @@ def _call(arguments: list[str], cwd: Path) -> tuple[int, dict[str, bytes]]:
     return done.returncode, {"stdout": done.stdout, "stderr": done.stderr}
 
 
-def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
+def test_run_shows_and_stores_no_secret_that_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     limits = ["--users", "2", *FEW, "--out", str(out), "--json", str(file)]
     code, output = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, *limits], tmp_path)
@@ -161,7 +161,7 @@ def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parr
 
 
 @pytest.mark.nightly
-def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
+def test_locust_shows_and_spools_no_secret_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     arguments = ["locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", parrot.url]
     arguments += ["--users", "2", *FEW, "--spool", str(tmp_path / "spool"), "--loglevel", "DEBUG", *QUICK]
     _, output = _call(arguments, tmp_path)
@@ -203,7 +203,7 @@ def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path:
     assert _leaks(output) == []
 
 
-def test_what_cannot_be_sent_is_reported_at_once_and_not_shown(tmp_path: Path) -> None:
+def test_unsendable_values_are_reported_at_once_and_not_shown(tmp_path: Path) -> None:
     given = ["--header", "Host=MY_KEY", "--header", f"X-Key={VALUE}", "--header", "X-Other=NOT_THERE"]
     where = f"ftp://{USER}:{PASSWORD}@127.0.0.1/?key={KEY}"
     code, output = _call(["loadtest.cli.main", "run", where, *given, "--out", str(tmp_path / "out")], tmp_path)

@@ -127,7 +127,7 @@ def _code(summary: dict[str, Any]) -> ExitCode:
 
 
 @pytest.mark.nightly
-def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: Assistant, tmp_path: Path) -> None:
+def test_turns_of_stalling_service_are_valid_long_and_counted(stoppable: Assistant, tmp_path: Path) -> None:
     moments: list[int] = []
 
     def stall() -> None:
@@ -172,9 +172,7 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
 
 
 @pytest.mark.nightly
-def test_a_service_that_is_frozen_for_good_ends_with_3_or_too_few_turns_to_say(
-    stoppable: Assistant, tmp_path: Path
-) -> None:
+def test_frozen_service_ends_with_3_or_too_few_turns(stoppable: Assistant, tmp_path: Path) -> None:
     closed = ("--users", str(CALLERS), "--run-time", RUN_TIME)
     arriving = ("--arrivals", "constant", "--rate", "1.5", "--max-calls", str(CALLERS), "--run-time", RUN_TIME)
     runs: list[Run] = []
@@ -241,7 +239,7 @@ def test_a_slow_reader_makes_turns_long_and_not_invalid() -> None:
 
 
 @pytest.mark.nightly
-def test_an_endpoint_that_stops_reading_for_good_ends_its_calls_in_finite_time() -> None:
+def test_endpoint_that_stops_reading_ends_calls_in_finite_time() -> None:
     with quick_endpoint(receive_buffer=4096) as endpoint:
 
         def meanwhile(engine: Engine) -> None:
@@ -262,7 +260,7 @@ def test_an_endpoint_that_stops_reading_for_good_ends_its_calls_in_finite_time()
 
 
 @pytest.mark.nightly
-def test_the_generator_that_pauses_while_the_endpoint_does_not_read_is_still_to_blame() -> None:
+def test_generator_pause_counts_even_if_endpoint_does_not_read() -> None:
     with quick_endpoint(receive_buffer=4096) as endpoint:
 
         def meanwhile(engine: Engine) -> None:

@@ -108,7 +108,7 @@ def endpoint() -> Iterator[QuickEndpoint]:
         yield running
 
 
-def test_a_generator_that_is_held_up_spoils_the_turns_of_that_moment(endpoint: QuickEndpoint) -> None:
+def test_delayed_generator_invalidates_turns_of_that_time(endpoint: QuickEndpoint) -> None:
     ways = [provoking.stall_the_loop, provoking.hog_the_interpreter]
     if provoking.may_hog_a_core():
         ways.append(provoking.hog_the_core)
@@ -133,7 +133,7 @@ def test_a_generator_that_is_held_up_spoils_the_turns_of_that_moment(endpoint: Q
         assert spoiled.outcome_observed == "ok", "the endpoint answered, and is not blamed"
 
 
-def test_a_python_that_is_held_up_spoils_nothing_where_the_pacer_thread_sends(endpoint: QuickEndpoint) -> None:
+def test_delayed_python_invalidates_nothing_with_pacer_thread(endpoint: QuickEndpoint) -> None:
     ways = [provoking.stall_the_loop, provoking.hog_the_interpreter]
 
     def meanwhile(engine: Engine, provoked: list[Window]) -> None:
@@ -158,7 +158,7 @@ def test_a_python_that_is_held_up_spoils_nothing_where_the_pacer_thread_sends(en
         assert abs(spoken_ns - (held_up.speech_ns or 0)) < TOLERANT.drift_ns, "said as recorded"
 
 
-def test_a_socket_that_nobody_reads_makes_the_turn_of_its_caller_long_and_no_turn_invalid() -> None:
+def test_unread_socket_makes_turn_long_and_no_turn_invalid() -> None:
     with quick_endpoint(receive_buffer=4096) as endpoint:
 
         def meanwhile(engine: Engine, provoked: list[Window]) -> None:
@@ -218,7 +218,7 @@ def test_a_wall_clock_that_is_set_spoils_the_turns_under_way(endpoint: QuickEndp
 
 
 @pytest.mark.nightly
-def test_a_pause_in_which_nobody_calls_is_no_lag_of_the_generator() -> None:
+def test_pause_without_calls_is_no_lag_of_generator() -> None:
     def stall() -> None:
         gevent.sleep(2 * TICKS_S)
         time.sleep(PROVOKED_S)

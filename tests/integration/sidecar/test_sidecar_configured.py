@@ -23,7 +23,7 @@ text = "redact"
 """
 
 
-def test_what_file_environment_and_flag_say_holds_together(tmp_path: Path) -> None:
+def test_file_environment_and_flags_work_together(tmp_path: Path) -> None:
     token, file, log = tmp_path / "token", tmp_path / "sidecar.toml", tmp_path / "log"
     token.write_text("s3cret-of-a-file\n")
     token.chmod(0o600)

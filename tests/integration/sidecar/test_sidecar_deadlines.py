@@ -128,7 +128,7 @@ def test_no_half_open_grpc_connection_stays(sidecar: SidecarProcess, stall: str)
 
 
 @pytest.mark.parametrize("receiver", ["http", "grpc"])
-def test_idle_connections_above_the_limit_hinder_nobody(tmp_path: Path, receiver: str) -> None:
+def test_idle_connections_above_limit_block_no_request(tmp_path: Path, receiver: str) -> None:
     with running_sidecar(tmp_path, "--max-connections", "20") as sidecar:
         before = open_descriptors(sidecar.process.pid)
         with connections(getattr(sidecar, receiver), 200) as opened:
@@ -140,7 +140,7 @@ def test_idle_connections_above_the_limit_hinder_nobody(tmp_path: Path, receiver
         assert stores_over_grpc(sidecar)
 
 
-def test_connections_with_requests_above_the_limit_are_answered_503(tmp_path: Path) -> None:
+def test_requests_above_connection_limit_are_answered_503(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--max-connections", "20") as sidecar:
         with connections(sidecar.http, 20, http_request(content_length="1000", expect="100-continue")) as opened:
             for each in opened:

@@ -27,7 +27,7 @@ def start(store: Path, *flags: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_the_addresses_of_a_sidecar_on_ipv6_are_those_that_clients_take(tmp_path: Path, host: str) -> None:
+def test_sidecar_addresses_on_ipv6_are_accepted_by_clients(tmp_path: Path, host: str) -> None:
     with start(tmp_path, "--host", host, "--http-port", "0", "--grpc-port", "0") as process:
         try:
             assert process.stdout is not None
@@ -45,7 +45,7 @@ def test_the_addresses_of_a_sidecar_on_ipv6_are_those_that_clients_take(tmp_path
 
 @pytest.mark.parametrize("flag", ["--http-port", "--grpc-port"])
 @pytest.mark.parametrize("host", nightly_after(1, ["localhost", "127.0.0.1", "0.0.0.0"]))
-def test_a_port_that_another_program_has_is_refused_by_every_name(tmp_path: Path, host: str, flag: str) -> None:
+def test_port_of_other_program_is_refused_under_every_name(tmp_path: Path, host: str, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         other = "--grpc-port" if flag == "--http-port" else "--http-port"

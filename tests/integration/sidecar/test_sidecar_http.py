@@ -70,7 +70,7 @@ def test_an_unknown_encoding_is_415(running: Running, headers: dict[str, str]) -
 
 
 @pytest.mark.parametrize("path", ["/v1/traces", "/v1/metrics"])
-def test_an_undecodable_body_is_400_with_a_status_in_its_own_encoding(running: Running, path: str) -> None:
+def test_undecodable_body_is_400_with_status_in_its_encoding(running: Running, path: str) -> None:
     answer = running.client.post(path, content=b"\xff\xff\xff", headers=PROTOBUF)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/x-protobuf")
     status = Status.FromString(answer.content)
@@ -176,7 +176,7 @@ def _refused(store: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+def test_invalid_settings_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     code, output = _refused(tmp_path / "a", "--host", "0.0.0.0")
     assert (code, "add a token with --token-file" in output) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:

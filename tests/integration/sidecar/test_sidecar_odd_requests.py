@@ -214,7 +214,7 @@ START = b"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n"
     ],
     ids=["many fields", "a long field", "many empty fields", "a folded field", "many trailers"],
 )
-def test_a_flood_of_fields_is_400_and_holds_up_nobody(running: Running, flood: bytes) -> None:
+def test_flood_of_fields_is_400_and_delays_no_request(running: Running, flood: bytes) -> None:
     before = _cpu_s(running.sidecar.process.pid)
     with connections(running.sidecar.http, 50) as opened:
         send_evenly(opened, flood)
@@ -249,7 +249,7 @@ def test_strange_targets_are_refused(running: Running, target: str, status: int)
 @pytest.mark.parametrize(
     "octets", [b"\0\1\2\3\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\0\1\0" + bytes(600)]
 )
-def test_what_is_not_http_is_400(running: Running, octets: bytes) -> None:
+def test_request_that_is_not_http_is_400(running: Running, octets: bytes) -> None:
     assert running.ask(octets, 2)[-1][0] == 400
 
 
@@ -328,7 +328,7 @@ def test_a_method_that_is_no_text_does_not_end_the_grpc_server(running: Running)
         assert _export(channel, _body()) is grpc.StatusCode.OK
 
 
-def test_too_little_memory_is_503_and_unavailable_with_a_hint_when_to_retry(tmp_path: Path) -> None:
+def test_too_little_memory_is_503_and_unavailable_with_retry(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--body-memory", "64") as sidecar:
         length = 19 << 20
         with connections(sidecar.http, 4, http_request(content_length=str(length))) as opened:

@@ -53,7 +53,7 @@ def test_health_answers_while_it_decodes_20_megabytes_of_json(tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_128_senders_are_answered_and_what_was_acknowledged_is_stored(tmp_path: Path) -> None:
+def test_answers_to_128_senders_store_what_they_acknowledge(tmp_path: Path) -> None:
     """More than can be stored comes from 128 sides: each is stored or sent back, none waits for an exporter's end."""
     exporter_gives_up_s = 10.0
 

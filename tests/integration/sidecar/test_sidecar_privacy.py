@@ -61,7 +61,7 @@ def test_nothing_is_left_of_it_when_it_is_killed(tmp_path: Path) -> None:
     assert leaks(store) == []
 
 
-def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
+def test_kept_text_has_no_personal_data(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("Ellsworth\n")
     store = tmp_path / "store"

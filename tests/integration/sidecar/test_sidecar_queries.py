@@ -83,7 +83,7 @@ def test_the_answers_are_those_of_the_folder(sidecar: SidecarProcess, store: Pat
 
 
 @pytest.mark.parametrize(("token", "why"), [("wrong", "the token is not its own"), (None, "it asks for a token")])
-def test_nobody_looks_without_the_token(sidecar: SidecarProcess, token: str | None, why: str) -> None:
+def test_query_without_token_is_refused(sidecar: SidecarProcess, token: str | None, why: str) -> None:
     with pytest.raises(StoreError) as caught:
         RemoteStore(sidecar.http, token).runs()
     assert why in str(caught.value)
@@ -138,7 +138,7 @@ def test_a_report_over_the_network_is_that_of_the_folder(
     assert here == there
 
 
-def test_what_listens_there_and_is_no_sidecar_is_named() -> None:
+def test_server_that_is_no_sidecar_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -159,6 +159,6 @@ def test_what_listens_there_and_is_no_sidecar_is_named() -> None:
 
 
 @pytest.mark.parametrize("address", ["ftp://host", "http://", "http://user:pass@host", "http://host:port", "folder"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(StoreError, match="is not the address of a sidecar"):
         RemoteStore(address, None)

@@ -58,7 +58,7 @@ def servers(store: Path) -> dict[str, ModelServer]:
 
 
 @pytest.mark.nightly
-def test_what_model_servers_count_is_stored_whatever_their_neighbors_do(tmp_path: Path) -> None:
+def test_metrics_of_model_servers_are_stored_despite_neighbors(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     queries = Counter("vllm:prefix_cache_queries", "Queried tokens.", LABELS, registry=registry).labels("m", "0")
     hits = Counter("vllm:prefix_cache_hits", "Cached tokens.", LABELS, registry=registry).labels("m", "0")

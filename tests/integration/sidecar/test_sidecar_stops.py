@@ -83,7 +83,7 @@ class _GrpcSender(_Sender):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_what_was_acknowledged_under_load_is_stored(tmp_path: Path, number: signal.Signals) -> None:
+def test_rows_acknowledged_under_load_are_stored(tmp_path: Path, number: signal.Signals) -> None:
     with running_sidecar(tmp_path) as sidecar:
         senders: list[_Sender] = [_HttpSender(1, sidecar.http), _HttpSender(2, sidecar.http)]
         senders += [_GrpcSender(3, sidecar.grpc), _GrpcSender(4, sidecar.grpc)]
@@ -99,7 +99,7 @@ def test_what_was_acknowledged_under_load_is_stored(tmp_path: Path, number: sign
     assert {each for sender in senders for each in sender.acknowledged} <= set(stored)
 
 
-def test_while_it_drains_it_is_not_ready_and_takes_requests_until_a_second_signal(tmp_path: Path) -> None:
+def test_draining_sidecar_takes_requests_until_second_signal(tmp_path: Path) -> None:
     turn = client_turn(1)
     body = turns_request([turn]).SerializeToString()
     with running_sidecar(tmp_path, "--drain-time", "600") as sidecar, httpx.Client(timeout=60) as client:
@@ -151,7 +151,7 @@ def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
     assert "s3cret" not in log.read_text()
 
 
-def test_a_command_line_that_cannot_be_used_is_answered_in_plain_sentences(tmp_path: Path) -> None:
+def test_invalid_command_line_is_answered_in_plain_sentences(tmp_path: Path) -> None:
     done = subprocess.run(
         sidecar_command(tmp_path, "--log-format", "xml", "--http-port", "x"),
         capture_output=True,

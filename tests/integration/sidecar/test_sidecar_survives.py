@@ -100,7 +100,7 @@ def test_a_disk_that_takes_nothing_is_on_the_pages_until_it_does(tmp_path: Path)
     assert len(StoreReader(tmp_path).turns()) == 2
 
 
-def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
+def test_rows_retried_after_restart_are_stored_once(tmp_path: Path) -> None:
     body = turns_request([client_turn(1), client_turn(2)]).SerializeToString()
     with running_sidecar(tmp_path) as sidecar:
         asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
@@ -136,7 +136,7 @@ def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
     assert len(acknowledged) == 20
 
 
-def test_what_was_acknowledged_is_there_once_however_often_all_of_it_is_killed(tmp_path: Path) -> None:
+def test_acknowledged_rows_survive_repeated_kills_exactly_once(tmp_path: Path) -> None:
     ledger = kills.kill_again_and_again(tmp_path, times=10)
     assert ledger.sent_again > 0
     assert len(ledger.acknowledged) >= 5

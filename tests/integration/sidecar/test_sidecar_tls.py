@@ -90,7 +90,7 @@ def _export(exporter: SpanExporter, sequence: int) -> None:
     provider.shutdown()
 
 
-def test_the_ready_line_says_https_and_a_request_without_tls_is_not_answered(sidecar: SidecarProcess) -> None:
+def test_ready_line_says_https_and_plain_request_gets_no_answer(sidecar: SidecarProcess) -> None:
     assert sidecar.http.startswith("https://127.0.0.1:")
     with pytest.raises(httpx.TransportError):
         httpx.get(sidecar.http.replace("https", "http") + "/healthz", timeout=60)
@@ -125,7 +125,7 @@ def test_both_ports_take_tls_1_2_and_newer_only(
         assert b"ALPN protocol: " + protocol in done.stdout
 
 
-def test_the_real_exporters_are_understood_over_tls_with_client_certificates(
+def test_real_exporters_work_over_tls_with_client_certificates(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # requests, in the exporter over HTTP, prefers these to the file that the exporter is given.
@@ -149,7 +149,7 @@ def test_the_real_exporters_are_understood_over_tls_with_client_certificates(
         assert [turn.sequence for turn in store.turns(limit=10)] == [1, 2]
 
 
-def test_without_a_client_certificate_there_is_nothing_but_health(tmp_path: Path, peers: Peers) -> None:
+def test_only_health_is_served_without_client_certificate(tmp_path: Path, peers: Peers) -> None:
     with running_sidecar(tmp_path, *peers.mutual, token="s3cret") as sidecar:
         right = {"authorization": "Bearer s3cret"}
         with _client(sidecar, peers) as without:
@@ -252,9 +252,7 @@ def test_files_that_cannot_be_used_are_a_sentence_each(tmp_path: Path, peers: Pe
 
 
 @pytest.mark.nightly
-def test_a_real_prometheus_scrapes_over_tls_with_the_token_as_the_documentation_says(
-    tmp_path: Path, peers: Peers
-) -> None:
+def test_prometheus_scrapes_over_tls_with_token_as_documented(tmp_path: Path, peers: Peers) -> None:
     page = (ROOT / "docs" / "how-to" / "production.md").read_text()
     (job,) = yaml.safe_load(page.partition('title="prometheus.yml"\n')[2].partition("```")[0])["scrape_configs"]
     (target,) = job["static_configs"]

@@ -293,7 +293,7 @@ def test_an_overloaded_or_unwilling_collector_loses_nothing(
     assert eventually(lambda: len(collector.spans()) == 4)
 
 
-def test_what_the_collector_refuses_for_good_is_counted(
+def test_spans_refused_for_good_are_counted(
     collector: Collector, running, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.status = 400
@@ -428,7 +428,7 @@ def test_a_full_queue_drops_and_counts(dead_port: int, running) -> None:
     assert telemetry.export_stats().dropped_spans == 104
 
 
-def test_without_a_spool_it_waits_in_memory_until_the_collector_is_back(dead_port: int, running) -> None:
+def test_spans_wait_in_memory_without_spool_until_collector_runs(dead_port: int, running) -> None:
     telemetry = running(f"http://127.0.0.1:{dead_port}")
     a_call(telemetry).emit(turn())
     assert not telemetry.flush(10)

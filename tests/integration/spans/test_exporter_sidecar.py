@@ -38,7 +38,7 @@ def exchange(index: int) -> Turn:
     )
 
 
-def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
+def test_emitted_turns_equal_those_of_the_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
         telemetry = start(SdkOptions(sidecar.http, "generator", {}, tmp_path / "spool"))
@@ -74,7 +74,7 @@ def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
         assert run.declared["users"] == "8"
 
 
-def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
+def test_spooled_turns_reach_a_later_sidecar(tmp_path: Path) -> None:
     alone = start(SdkOptions(None, "generator", {}, tmp_path / "spool"))
     call = CallTrace(
         alone, run_id="run", call_id="call", source="client", started_unix_ns=UNIX, started_perf_ns=0, attributes={}

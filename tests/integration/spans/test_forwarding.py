@@ -76,7 +76,7 @@ def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServ
 
 
 @pytest.mark.nightly
-def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) -> None:
+def test_spans_missed_by_dead_destination_arrive_when_it_is_back(tmp_path: Path) -> None:
     url = dead_url()
     with forwarding_sidecar(tmp_path, [up(url)]) as sidecar:
         for number in range(20):
@@ -94,9 +94,7 @@ def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_a_sidecar_that_is_killed_loses_what_waited_and_forwards_what_comes_then(
-    tmp_path: Path, upstream: UpstreamServer
-) -> None:
+def test_killed_sidecar_loses_waiting_spans_and_forwards_new(tmp_path: Path, upstream: UpstreamServer) -> None:
     upstream.mood = answer(503)
     with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
         send(sidecar, spans_request(1))
@@ -123,9 +121,7 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
 
 
 @pytest.mark.parametrize("text", nightly_after(1, ["redact", "keep"]))
-def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
-    tmp_path: Path, upstream: UpstreamServer, text: str
-) -> None:
+def test_leak_corpus_leaks_only_where_texts_are_kept(tmp_path: Path, upstream: UpstreamServer, text: str) -> None:
     corpus = open_corpus(CORPUS)
     utterances = [(each.id, each.text or "") for each in corpus.utterances if each.pii_kinds]
     values = [of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
@@ -143,7 +139,7 @@ def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
 
 
 @pytest.mark.nightly
-def test_kept_texts_arrive_and_stand_in_no_file(tmp_path: Path) -> None:
+def test_kept_texts_arrive_and_are_in_no_file(tmp_path: Path) -> None:
     url = dead_url()
     store, log = tmp_path / "store", tmp_path / "log"
     with forwarding_sidecar(store, [up(url, text="keep")], log=log) as sidecar:
@@ -158,7 +154,7 @@ def test_kept_texts_arrive_and_stand_in_no_file(tmp_path: Path) -> None:
     assert SECRET_TEXT not in log.read_text()
 
 
-def test_secrets_stand_in_no_process_s_arguments_and_no_log(
+def test_secrets_are_in_no_process_arguments_and_no_log(
     tmp_path: Path, upstream: UpstreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_AUTHORIZATION", "Bearer hush-hush")

@@ -125,9 +125,7 @@ def test_all_arrives_after_a_while(tmp_path: Path, upstream: UpstreamServer, moo
     assert state.dropped_requests == {}
 
 
-def test_what_is_refused_is_counted_with_the_reason_and_holds_up_nothing(
-    tmp_path: Path, upstream: UpstreamServer
-) -> None:
+def test_refused_request_is_counted_with_reason_and_delays_none(tmp_path: Path, upstream: UpstreamServer) -> None:
     def picky(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         (answer(400) if b"gpt-refused" in body else take)(server, handler, body)
 
@@ -147,9 +145,7 @@ def test_what_is_refused_is_counted_with_the_reason_and_holds_up_nothing(
     assert sorted(upstream.span_ids()) == [span_id(number) for number in range(20) if number not in (3, 11)]
 
 
-def test_a_signal_that_a_destination_does_not_take_delays_the_other_one_not(
-    tmp_path: Path, upstream: UpstreamServer
-) -> None:
+def test_signal_refused_by_destination_does_not_delay_the_other(tmp_path: Path, upstream: UpstreamServer) -> None:
     def traces_only(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         (take if handler.path.endswith("/v1/traces") else answer(404))(server, handler, body)
 
@@ -163,9 +159,7 @@ def test_a_signal_that_a_destination_does_not_take_delays_the_other_one_not(
         assert tried.state().backlog_requests == 1
 
 
-def test_a_flood_that_a_stalled_destination_does_not_take_is_bounded_counted_and_waited_for_by_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_flood_to_stalled_destination_is_bounded_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stalled = threading.Event()
 
     def stall(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
@@ -196,7 +190,7 @@ def test_a_flood_that_a_stalled_destination_does_not_take_is_bounded_counted_and
     assert slow.span_ids()[-1] == span_id(79), "the oldest were dropped, not the newest"
 
 
-def test_what_is_too_old_is_dropped_while_the_destination_is_dead(tmp_path: Path) -> None:
+def test_old_requests_are_dropped_while_destination_is_dead(tmp_path: Path) -> None:
     with forwarding_to(tmp_path, up(dead_url(), max_age_s=600.0)) as tried:
         tried.forwarding.add([received(1)])
         wait_until(lambda: "Connection refused" in tried.fault())
@@ -207,7 +201,7 @@ def test_what_is_too_old_is_dropped_while_the_destination_is_dead(tmp_path: Path
 
 
 @pytest.mark.parametrize("url", ["dead", "hole", "refusing"])
-def test_the_end_comes_in_time_and_what_is_left_is_counted_and_logged(
+def test_stop_is_in_time_and_remaining_requests_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setattr(sending, "DRAIN_S", 0.5)
@@ -242,7 +236,7 @@ def test_texts_are_taken_out_before_a_request_is_queued(tmp_path: Path, monkeypa
     assert b"small" in redacted
 
 
-def test_a_request_whose_texts_cannot_be_taken_out_is_not_forwarded_but_counted(
+def test_request_that_cannot_be_redacted_is_counted_not_sent(
     tmp_path: Path, upstream: UpstreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with forwarding_to(tmp_path, up(upstream.url)) as tried:
@@ -253,7 +247,7 @@ def test_a_request_whose_texts_cannot_be_taken_out_is_not_forwarded_but_counted(
     assert SECRET_TEXT not in caplog.text
 
 
-def test_a_name_server_that_is_silent_keeps_nobody_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_name_server_does_not_delay_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, silent = threading.Event(), threading.Event()
 
     def getaddrinfo(*_: object, **__: object) -> Sequence[object]:

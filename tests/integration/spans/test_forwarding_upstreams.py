@@ -87,7 +87,7 @@ def test_without_compression_it_says_none(upstream: UpstreamServer) -> None:
         (endless_body, TAKEN),
     ],
 )
-def test_what_is_made_of_each_answer(upstream: UpstreamServer, mood: Mood, result: PostResult) -> None:
+def test_each_answer_gives_its_post_result(upstream: UpstreamServer, mood: Mood, result: PostResult) -> None:
     upstream.mood = mood
     assert post(upstream.url) == result
 
@@ -118,7 +118,7 @@ def test_an_answer_in_json_is_read_too(upstream: UpstreamServer, content: bytes,
 
 
 @pytest.mark.parametrize("mood", [take_partly, answer(400, STATUS)])
-def test_what_may_quote_kept_texts_is_not_shown(upstream: UpstreamServer, mood: Mood) -> None:
+def test_message_that_may_quote_kept_texts_is_not_shown(upstream: UpstreamServer, mood: Mood) -> None:
     upstream.mood = mood
     assert post(upstream.url, text="keep").message == ""
 
@@ -141,7 +141,7 @@ def test_no_proxy_is_taken_from_the_environment(upstream: UpstreamServer, monkey
 
 
 @pytest.mark.parametrize("serve", [silent, dripping, garbage, hanging_up])
-def test_what_is_not_an_answer_is_a_failure_in_time(serve: Callable[..., None]) -> None:
+def test_invalid_answer_is_failure_in_time(serve: Callable[..., None]) -> None:
     with closing(Listener(serve)) as peer:
         assert post(peer.endpoint, timeout_s=0.5).outcome == "failed"
 

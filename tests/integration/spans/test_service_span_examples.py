@@ -68,7 +68,7 @@ def test_the_example_in_node(tmp_path: Path) -> None:
     assert turn.asr_first_partial_perf_ns is None
 
 
-def test_a_turn_of_a_service_is_in_the_counts_of_the_objectives_and_in_its_view(tmp_path: Path) -> None:
+def test_service_turn_is_in_objective_counts_and_in_its_view(tmp_path: Path) -> None:
     asked = 'cohort="canary",objective="voice-to-voice",service_name="my-bot",source="service",stage="turn"'
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, needed("node"), EXAMPLES / "turn.mjs")

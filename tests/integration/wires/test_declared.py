@@ -17,7 +17,7 @@ METRICS_SEEN = ("speech_end", "endpoint", "asr_first_partial", "asr_final", "llm
 
 
 @pytest.mark.nightly
-def test_a_conversation_over_a_declared_wire_is_measured_as_over_the_wire_it_describes(tmp_path: Path) -> None:
+def test_declared_wire_is_measured_like_the_wire_it_describes(tmp_path: Path) -> None:
     with assistant(tmp_path) as url:
         (turns,) = Callers(
             url, 1, 2, protocol="declared", endpointing_ms=None, wire_settings={"spec": str(EXAMPLE)}
@@ -55,7 +55,7 @@ def test_try_shows_what_was_recognized_and_what_was_not(tmp_path: Path) -> None:
     assert "HTTP 404" in reason
 
 
-def test_try_reports_every_fault_of_a_spec_and_calls_nobody(tmp_path: Path) -> None:
+def test_try_reports_every_fault_of_spec_without_calling(tmp_path: Path) -> None:
     spec = tmp_path / "wire.yaml"
     spec.write_text("name: x\nevents:\n  - when: {$.type: a}\n    is: nonsense\n  - is: ready\n")
     done = carried_out("protocol", "try", "ws://127.0.0.1:1/", "--spec", str(spec), cwd=tmp_path)

@@ -103,7 +103,7 @@ def standard(message: dict[str, Any]) -> dict[str, Any]:
     return message if audio is None else {"realtimeInput": {"audio": audio | {"data": audio["data"].translate(USUAL)}}}
 
 
-def test_the_vendors_client_makes_of_the_same_messages_what_was_recorded_and_reads_ours(tmp_path: Path) -> None:
+def test_vendor_client_reads_messages_as_recorded_and_ours_too(tmp_path: Path) -> None:
     """Its recorded reading is compared with that of our caller in the unit tests."""
     loud, quiet = np.resize(np.array([6000, -6000, -1, -257], "<i2"), 320).tobytes(), bytes(640)
     given, found = tmp_path / "given.json", tmp_path / "found.json"

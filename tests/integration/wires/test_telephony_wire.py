@@ -136,7 +136,7 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
 
 
 @pytest.mark.nightly
-def test_a_caller_who_interrupts_is_cleared_and_its_marks_are_answered(tmp_path: Path) -> None:
+def test_interrupting_caller_is_cleared_and_marks_are_answered(tmp_path: Path) -> None:
     behavior = CallerBehavior(
         turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
     )

@@ -35,7 +35,7 @@ def first_turn(webhook: str, token: str | None = None, **more: float) -> Turn:
     return turn
 
 
-def test_a_signed_webhook_leads_to_the_stream_with_its_parameters(an_agent: Agent) -> None:
+def test_signed_webhook_leads_to_stream_with_its_parameters(an_agent: Agent) -> None:
     with voice_webhook(twiml(an_agent.url, customer="Ada"), TOKEN) as hook:
         callers = Callers(
             UNUSED, 2, 2, protocol="twilio", wire_settings={"webhook": hook.url}, token=TOKEN, endpointing_ms=None
@@ -89,9 +89,7 @@ CASES: tuple[tuple[str, Answer, str, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("answer", "kind", "code", "words"), [pytest.param(*case[1:], id=case[0]) for case in CASES])
-def test_each_answer_that_opens_no_stream_is_a_refused_call_with_its_cause(
-    answer: Answer, kind: str, code: str, words: str
-) -> None:
+def test_answer_without_stream_is_refused_call_with_its_cause(answer: Answer, kind: str, code: str, words: str) -> None:
     with voice_webhook(answer) as hook:
         turn = first_turn(hook.url, ready_s=1.0 if kind == "timeout" else 60.0)
     assert (turn.outcome, turn.failure_kind, turn.failure_code) == ("error", kind, code), turn.outcome_reason
@@ -111,7 +109,7 @@ def test_a_wrong_signature_is_refused_and_the_token_is_not_shown() -> None:
     assert "another-token" not in repr(hook.asked)
 
 
-def test_nobody_listens_at_the_webhook() -> None:
+def test_webhook_without_listener_fails_first_turn() -> None:
     turn = first_turn(f"http://127.0.0.1:{processes.free_port()}/voice")
     assert (turn.outcome, turn.failure_kind, turn.failure_code) == ("error", "tcp", "ECONNREFUSED")
 

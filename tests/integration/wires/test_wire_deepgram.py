@@ -85,7 +85,7 @@ def test_a_conversation_with_known_delays_and_a_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_caller_who_interrupts_hears_no_more_of_the_reply(tmp_path: Path) -> None:
+def test_interrupting_caller_gets_no_more_of_the_reply(tmp_path: Path) -> None:
     behavior = CallerBehavior(
         turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
     )
@@ -147,7 +147,7 @@ def served_by_the_contract() -> list[str]:
     return [message for step in steps for message in step]
 
 
-def test_the_official_client_understands_the_agent_and_its_types_what_our_callers_send(tmp_path: Path) -> None:
+def test_official_client_and_types_understand_agent_and_callers(tmp_path: Path) -> None:
     with agent(tmp_path, tool="light") as peer:
         tools = {"tools": {"light": {"state": "on"}}}
         (turns,) = peer.callers(1, manual_turns=True, wire_settings=tools).call()

@@ -108,7 +108,7 @@ def members(messages: list[dict[str, Any]]) -> dict[str, list[str]]:
     }
 
 
-def test_the_vendors_client_and_our_caller_understand_the_same_agent_and_send_it_the_same(tmp_path: Path) -> None:
+def test_vendor_client_and_our_caller_send_agent_the_same(tmp_path: Path) -> None:
     with agent(tmp_path, 500) as peer:
         session = recorded(peer, tmp_path)
         theirs = peer.got()
@@ -169,7 +169,7 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
 
 
 @pytest.mark.nightly
-def test_a_caller_who_interrupts_does_not_hear_what_comes_late_of_the_old_answer(tmp_path: Path) -> None:
+def test_interrupting_caller_gets_no_late_audio_of_old_answer(tmp_path: Path) -> None:
     behavior = CallerBehavior(
         turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("300ms"))]
     )

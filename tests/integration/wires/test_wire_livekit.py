@@ -55,7 +55,7 @@ def interrupting(point: str) -> CallerBehavior:
     return CallerBehavior(turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point(point))])
 
 
-def test_a_conversation_with_an_interruption_every_stage_and_the_agents_own_report(tmp_path: Path) -> None:
+def test_conversation_with_barge_in_has_stages_and_agent_report(tmp_path: Path) -> None:
     words = 16
     environment = {"AGENT_WARMUP_S": "0", "AGENT_WORDS": str(words)}
     run, turns = called(tmp_path, environment, behavior=interrupting("500ms"))
@@ -97,7 +97,7 @@ def assert_stages(turn: Turn) -> None:
 
 
 @pytest.mark.nightly
-def test_an_agent_whose_echo_cancellation_warms_up_cannot_be_interrupted(tmp_path: Path) -> None:
+def test_agent_in_echo_cancellation_warmup_cannot_be_interrupted(tmp_path: Path) -> None:
     """The trap of a first reply: for three seconds LiveKit hears nothing of what is said into it."""
     run, turns = called(tmp_path, {"AGENT_WORDS": "8"}, behavior=interrupting("200ms"), reply_s=4.0)
     assert turns[1].turn_kind == "barge_in", reasons(turns)
@@ -109,7 +109,7 @@ def test_an_agent_whose_echo_cancellation_warms_up_cannot_be_interrupted(tmp_pat
 
 
 @pytest.mark.nightly
-def test_an_agent_whose_language_model_fails(tmp_path: Path) -> None:
+def test_failing_language_model_of_agent_is_error(tmp_path: Path) -> None:
     _, turns = called(tmp_path, {"AGENT_FAILS": "1"}, reply_s=3.0)
     assert [turn.outcome for turn in turns] == ["error"], reasons(turns)
     assert (turns[0].failure_kind, turns[0].failure_code) == ("endpoint_error", "llm_error")

@@ -37,7 +37,7 @@ def callers(port: int, protocol: str, count: int, **settings: object) -> Callers
 
 
 @both
-def test_whole_conversations_with_every_stage_and_the_bots_own_report(pipecat_port: int, protocol: str) -> None:
+def test_conversations_have_every_stage_and_report_of_bot(pipecat_port: int, protocol: str) -> None:
     run = callers(pipecat_port, protocol, 3, turns_per_call=2)
     calls = run.call()
     for turns in calls:
@@ -83,7 +83,7 @@ def assert_stages(turn: Turn) -> None:
 
 @pytest.mark.nightly
 @both
-def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int, protocol: str) -> None:
+def test_interrupting_caller_stops_the_bot(pipecat_port: int, protocol: str) -> None:
     behavior = CallerBehavior(
         turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
     )
@@ -107,9 +107,7 @@ def test_an_error_of_the_bot_is_part_of_the_turn_and_not_its_end(pipecat_port: i
 
 @pytest.mark.nightly
 @both
-def test_the_trace_reaches_the_bots_code_by_header_and_by_message_and_a_goodbye_ends_its_pipeline(
-    pipecat_port: int, protocol: str
-) -> None:
+def test_trace_reaches_bot_by_header_and_message_until_goodbye(pipecat_port: int, protocol: str) -> None:
     trace = f"00-{7:032x}-{9:016x}-01"
     caller = make_caller(protocol, CallerOptions())
     request = caller.upgrade(f"ws://127.0.0.1:{pipecat_port}{PATHS[protocol]}", trace)

@@ -57,7 +57,7 @@ def assert_joined(reader: StoreReader, heard: Sequence[Turn], *, has_trace: bool
     # A provider of telephone calls passes no header on.
     [("pipecat", "/ws-client", 2, True), ("twilio", "/ws", 1, False)],
 )
-def test_a_bot_under_load_reports_the_turns_that_its_callers_hear(
+def test_bot_under_load_reports_turns_that_its_callers_heard(
     tmp_path: Path, protocol: str, path: str, turns_per_call: int, has_trace: bool
 ) -> None:
     store, port = tmp_path / "store", processes.free_port()
@@ -86,7 +86,7 @@ def test_a_bot_under_load_reports_the_turns_that_its_callers_hear(
     assert f"client against service on {len(heard)} turns" in " ".join(shown.getvalue().split())
 
 
-def test_the_report_of_a_run_waits_for_the_turns_that_a_bot_still_reports(tmp_path: Path) -> None:
+def test_run_report_waits_for_turns_the_bot_still_reports(tmp_path: Path) -> None:
     """The last ones are whole up to 15 s after they were heard: their export takes 5 s, and their assembly 10."""
     store, port, out = tmp_path / "store", processes.free_port(), tmp_path / "out"
     with running_sidecar(store) as sidecar:

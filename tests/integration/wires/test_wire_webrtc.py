@@ -43,7 +43,7 @@ def callers(url: str, count: int = 1, **settings: object) -> Callers:
 # Pipecat's own runner.
 
 
-def test_whole_conversations_with_every_stage_and_the_bots_own_report(pipecat_port: int) -> None:
+def test_conversations_have_every_stage_and_report_of_bot(pipecat_port: int) -> None:
     run = callers(f"http://127.0.0.1:{pipecat_port}/api/offer", 2, turns_per_call=2)
     calls = run.call()
     for turns in calls:
@@ -81,7 +81,7 @@ def assert_stages(turn: Turn) -> None:
 
 
 @pytest.mark.nightly
-def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int) -> None:
+def test_interrupting_caller_stops_the_bot(pipecat_port: int) -> None:
     behavior = CallerBehavior(
         turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
     )
@@ -97,9 +97,7 @@ def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int) -> None:
 
 
 @pytest.mark.nightly
-def test_a_session_is_started_first_and_the_trace_reaches_the_bots_code(
-    pipecat_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_is_started_first_and_trace_reaches_bot(pipecat_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     receive = SmallWebRtcCaller.receive
 
@@ -200,7 +198,7 @@ def test_the_trace_and_the_pings_reach_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_packets_that_are_lost_and_come_late_are_figures_of_the_turn(tmp_path: Path) -> None:
+def test_lost_and_late_packets_are_figures_of_the_turn(tmp_path: Path) -> None:
     with server(tmp_path) as (url, _):
         (turns,) = callers(f"{url}/loses/api/offer").call()
     assert [turn.outcome for turn in turns] == ["ok"], reasons(turns)
@@ -247,7 +245,7 @@ def test_a_renegotiation_is_refused_and_the_call_goes_on(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
-def test_a_server_that_is_killed_in_the_middle_is_noticed(tmp_path: Path) -> None:
+def test_server_killed_during_call_is_detected(tmp_path: Path) -> None:
     with server(tmp_path) as (url, _):
         kind, code, reason = failed(f"{url}/dies/api/offer")
     assert (kind, code) == ("timeout", "peer_gone"), reason

@@ -212,7 +212,7 @@ def logged(log: Path, key: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.nightly
-def test_wyoming_servers_of_one_stage_each_that_close_after_each_turn(tmp_path: Path) -> None:
+def test_wyoming_servers_per_stage_may_close_after_each_turn(tmp_path: Path) -> None:
     with (
         wyoming_server(tmp_path, "asr", "closing") as (asr_url, asr_log),
         wyoming_server(tmp_path, "handle") as (handle_url, handle_log),
@@ -237,7 +237,7 @@ def test_wyoming_servers_of_one_stage_each_that_close_after_each_turn(tmp_path: 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("stages", ["asr", "tts", "asr,handle,tts"])
-def test_a_wyoming_server_that_closes_after_each_event_at_one_address(tmp_path: Path, stages: str) -> None:
+def test_wyoming_server_at_one_address_may_close_per_event(tmp_path: Path, stages: str) -> None:
     with wyoming_server(tmp_path, stages, "closing") as (url, _):
         turns = calls("wyoming", url, 3, stages=stages.split(","))
     assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
