@@ -39,7 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("of", "charts", "width", "faults"), [("moments", 48, 390, CUT_WORDS), ("lengths", 30, 1280, _UNLIKE_MOMENTS)]
 )
-def test_the_last_time_of_an_axis_is_not_cut_off_and_all_have_seconds_or_none(
+def test_last_time_of_axis_is_whole_and_all_or_no_times_have_s(
     browser: Browser, url: str, of: str, charts: int, width: int, faults: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})

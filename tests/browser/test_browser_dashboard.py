@@ -61,9 +61,7 @@ def fits(page: Page, *texts: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), nightly_after(1, [(1280, 800), (1440, 900), (1920, 1080)]))
-def test_the_verdict_and_what_it_stands_on_fit_one_screen(
-    viewer: Viewer, full: Dashboard, width: int, height: int
-) -> None:
+def test_verdict_and_its_evidence_fit_one_screen(viewer: Viewer, full: Dashboard, width: int, height: int) -> None:
     page = viewer.opens(f"{full.url}/?run=run-full", width=width, height=height)
     painted(page)
     fits(page, "Missing the objective", "Voice to voice p95", "Voice to voice over time", "Stages against objectives")
@@ -147,7 +145,7 @@ def _send(sidecar: SidecarProcess, turns: list[Turn]) -> None:
     assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=headers).status_code == 200
 
 
-def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(viewer: Viewer, tmp_path: Path) -> None:
+def test_missing_store_appears_by_itself_and_page_follows_run(viewer: Viewer, tmp_path: Path) -> None:
     dashboard = start_dashboard("--store", str(tmp_path / "store"))
     page = viewer.opens(dashboard.url)
     expect(page.get_by_text("The store cannot be read")).to_be_visible()
@@ -179,9 +177,7 @@ def test_the_dashboard_ends_on_sigterm_without_leaving_children(tmp_path: Path) 
     start_dashboard("--store", str(tmp_path / "store")).end()
 
 
-def test_the_verdict_of_a_rollout_is_first_and_other_turns_are_chosen_by_a_click(
-    viewer: Viewer, full: Dashboard, store: Path
-) -> None:
+def test_rollout_verdict_is_first_and_other_turns_are_one_click(viewer: Viewer, full: Dashboard, store: Path) -> None:
     (record,) = read_rollouts(store)
     page = viewer.opens(f"{full.url}/cohorts")
     verdict, chart = page.locator(".vp-verdict"), page.get_by_test_id("stVegaLiteChart").first
@@ -200,7 +196,7 @@ def test_the_verdict_of_a_rollout_is_first_and_other_turns_are_chosen_by_a_click
     expect(page.locator(".vp-verdict")).to_contain_text("roll back")
 
 
-def test_a_choice_of_compared_turns_is_in_the_link_of_a_chosen_run(viewer: Viewer, full: Dashboard) -> None:
+def test_choice_of_compared_turns_is_in_link_of_chosen_run(viewer: Viewer, full: Dashboard) -> None:
     page = viewer.opens(f"{full.url}/cohorts?run=run-1")
     choose(page.get_by_label(re.compile("Compared turns")), "of the rollout's verdict")
     expect(page).to_have_url(re.compile("run=run-1&turns=verdict"))
@@ -285,7 +281,7 @@ def opened_player(viewer: Viewer, full: Dashboard) -> Page:
     return page
 
 
-def test_the_playhead_moves_over_the_waterfall_while_the_audio_plays(viewer: Viewer, full: Dashboard) -> None:
+def test_playhead_moves_over_waterfall_while_audio_plays(viewer: Viewer, full: Dashboard) -> None:
     page = opened_player(viewer, full)
     head, play = page.locator(".player .head"), page.get_by_role("button", name="Play")
     before, x = float(head.get_attribute("data-ms") or "nan"), float(head.get_attribute("x1") or "nan")
@@ -305,9 +301,7 @@ def test_the_playhead_moves_over_the_waterfall_while_the_audio_plays(viewer: Vie
 
 
 @pytest.mark.nightly
-def test_the_player_can_be_read_at_any_width_in_any_theme_and_moved_by_keyboard(
-    viewer: Viewer, full: Dashboard
-) -> None:
+def test_player_is_legible_at_all_widths_themes_and_has_keys(viewer: Viewer, full: Dashboard) -> None:
     page = opened_player(viewer, full)
     picture = page.locator(".player .picture")
     for width in (390, 768, 1024, 1280, 1920, 2560):
@@ -333,7 +327,7 @@ def test_the_player_can_be_read_at_any_width_in_any_theme_and_moved_by_keyboard(
 
 
 @pytest.mark.nightly
-def test_the_beginning_of_a_miss_is_in_utc_and_on_the_viewers_clock(viewer: Viewer, full: Dashboard) -> None:
+def test_onset_of_miss_is_in_utc_and_on_clock_of_viewer(viewer: Viewer, full: Dashboard) -> None:
     zone = "Asia/Kolkata"
     page = viewer.opens(f"{full.url}/?run=run-late", zone=zone)
     painted(page)
@@ -352,7 +346,7 @@ def test_the_beginning_of_a_miss_is_in_utc_and_on_the_viewers_clock(viewer: View
 
 
 @pytest.mark.nightly
-def test_pictures_follow_the_theme_and_no_message_stands_for_an_earlier_one(browser: Browser, full: Dashboard) -> None:
+def test_pictures_follow_theme_and_no_message_refers_to_earlier(browser: Browser, full: Dashboard) -> None:
     """A message that refers to one that the browser has forgotten disconnects the page for good."""
     messages: list[ForwardMsg] = []
 

@@ -88,9 +88,7 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(viewer: Viewer, ful
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["turns", *WIDE])
-def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(
-    viewer: Viewer, full: Dashboard, name: str
-) -> None:
+def test_no_picture_label_is_cut_off_with_spaced_texts(viewer: Viewer, full: Dashboard, name: str) -> None:
     page = opened(viewer, full, name)
     expect(page.locator(PICTURES).first).to_be_visible()
     for width in TWO_WIDTHS:
@@ -100,7 +98,7 @@ def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(
 
 
 @pytest.mark.nightly
-def test_focus_is_seen_and_bars_remain_where_the_browser_forces_its_colors(viewer: Viewer, full: Dashboard) -> None:
+def test_focus_and_bars_are_visible_with_forced_colors(viewer: Viewer, full: Dashboard) -> None:
     page = opened(viewer, full, "now")
     for name in ("Now", "Turns"):
         link = page.get_by_test_id("stTopNavLink").filter(has_text=name)
@@ -137,7 +135,7 @@ def test_every_chart_is_drawn_and_has_its_table_by_keyboard(viewer: Viewer, full
 
 
 @pytest.mark.nightly
-def test_what_can_be_trusted_opens_by_keyboard(viewer: Viewer, full: Dashboard) -> None:
+def test_trust_details_open_by_keyboard(viewer: Viewer, full: Dashboard) -> None:
     behind = ("protocol", "corpus", "telemetry", "heard vs reported", "generator", "calibration")
     for name, named in {"now": behind, "objectives": ("runs", "calibration"), "runs": ("runs", "calibration")}.items():
         page = opened(viewer, full, name)

@@ -58,7 +58,7 @@ _SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg text')].filt
 
 
 @pytest.mark.parametrize("opened", WAYS, indirect=True, ids=lambda way: f"{way[0]}-{way[1]}")
-def test_it_fits_its_width_loads_nothing_and_its_pictures_can_be_read(opened: tuple[Page, list[str]]) -> None:
+def test_report_fits_width_loads_nothing_and_is_legible(opened: tuple[Page, list[str]]) -> None:
     page, asked = opened
     assert asked == [page.url], "one file, and nothing to complain about"
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]

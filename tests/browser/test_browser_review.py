@@ -88,7 +88,7 @@ def _until_decoded(page: Page) -> None:
         page.wait_for_timeout(20)
 
 
-def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Served, page: Page) -> None:
+def test_bound_is_dragged_nudged_and_saved_to_manifest(served: Served, page: Page) -> None:
     before = served.utterance("first")
     expect(page.locator("#name")).to_have_text("first")
     expect(page.locator("#text")).to_have_text("“the first <b>one</b>”")
@@ -142,7 +142,7 @@ def test_nothing_can_be_saved_before_there_is_a_clip(served: Served, browser: Br
 
 
 @pytest.mark.nightly
-def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served, page: Page) -> None:
+def test_correct_bounds_are_accepted_unchanged_and_list_empties(served: Served, page: Page) -> None:
     def states() -> list[tuple[int, int, float | None, bool]]:
         found = [served.utterance(name) for name in ("first", "second")]
         return [(o.speech_start_sample, o.speech_end_sample, o.bounds_confidence_db, o.reviewed) for o in found]
@@ -157,7 +157,7 @@ def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served,
 
 
 @pytest.mark.nightly
-def test_the_clip_and_only_the_speech_are_played_and_a_time_can_be_typed(served: Served, page: Page) -> None:
+def test_clip_or_only_speech_is_played_and_time_can_be_typed(served: Served, page: Page) -> None:
     page.evaluate(
         "() => { window.played = []; const start = AudioBufferSourceNode.prototype.start;"
         "AudioBufferSourceNode.prototype.start = function () { window.played.push(this.buffer.length);"

@@ -89,7 +89,7 @@ def tick_by_keyboard(page: Page, rows: tuple[int, ...]) -> None:
         page.wait_for_function("before => location.href !== before", arg=before)
 
 
-def test_a_filter_survives_a_reload_by_its_link_and_keeps_what_is_ticked(viewer: Viewer, url: str) -> None:
+def test_filter_survives_reload_by_link_and_keeps_ticked_runs(viewer: Viewer, url: str) -> None:
     page = viewer.opens(f"{url}/runs")
     expect_runs(page, "third", "second", "first")
     tick_by_keyboard(page, rows=(1, 3))
@@ -112,7 +112,7 @@ def test_a_filter_survives_a_reload_by_its_link_and_keeps_what_is_ticked(viewer:
 
 
 @pytest.mark.nightly
-def test_a_run_is_ticked_and_unticked_by_keyboard_and_a_filter_without_runs_widened(viewer: Viewer, url: str) -> None:
+def test_runs_are_ticked_by_keyboard_and_empty_filter_is_widened(viewer: Viewer, url: str) -> None:
     page = viewer.opens(f"{url}/runs")
     expect(page.get_by_text("Shift with the space bar ticks it")).to_be_visible()
     tick_by_keyboard(page, rows=(2,))
@@ -141,7 +141,7 @@ def test_a_run_is_ticked_and_unticked_by_keyboard_and_a_filter_without_runs_wide
     assert urlsplit(page.url).query == ""
 
 
-def test_two_runs_that_are_ticked_are_compared_and_a_new_run_appears(viewer: Viewer, root: Path, url: str) -> None:
+def test_two_ticked_runs_are_compared_and_new_run_appears(viewer: Viewer, root: Path, url: str) -> None:
     page = viewer.opens(f"{url}/runs")
     expect(page.get_by_text("Tick two runs or more to compare them.")).to_be_visible()
     expect_runs(page, "third", "second", "first")

@@ -66,7 +66,7 @@ def test_a_flag_is_listed_where_its_user_looks_for_it(name: str, flag: str, titl
 
 
 @pytest.mark.slow
-def test_without_a_command_it_shows_the_ways_to_use_it_with_a_command_each() -> None:
+def test_help_without_command_shows_each_way_with_its_command() -> None:
     done = run(*VOICEPROBE)
     assert (done.returncode, done.stderr) == (2, "")
     assert len(WAYS) == 3
@@ -101,7 +101,7 @@ def shell(program: Path | str, script: str, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.slow
-def test_completion_installs_with_one_command_and_completes_in_bash(bare_home: dict[str, str]) -> None:
+def test_completion_installs_by_one_command_and_works_in_bash(bare_home: dict[str, str]) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     assert "bash completion installed" in shell(bash, "voiceprobe --install-completion; :", bare_home)
@@ -116,9 +116,7 @@ def test_completion_installs_with_one_command_and_completes_in_bash(bare_home: d
 
 
 @pytest.mark.slow
-def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
-    bare_home: dict[str, str], tmp_path: Path
-) -> None:
+def test_completion_installs_for_zsh_if_command_runs_in_zsh(bare_home: dict[str, str], tmp_path: Path) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     # The shell is recognized by the name of the process: another shell of this name is enough to install from.
@@ -138,7 +136,7 @@ def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["assistant", "sidecar", "dashboard", "corpus"])
-def test_a_command_in_a_process_of_its_own_shows_the_name_that_was_typed(name: str) -> None:
+def test_command_in_its_own_process_shows_the_name_typed(name: str) -> None:
     shown = help_of(*VOICEPROBE, name)
     assert f"Usage: voiceprobe {name} " in shown
     assert "python -m" not in shown
@@ -219,5 +217,5 @@ def test_every_help_text_is_in_the_style_of_all() -> None:
         ("how long (default: 1s)", "1s", True),
     ],
 )
-def test_what_is_another_style_is_found(text: str, printed_default: object, is_fault: bool) -> None:
+def test_help_text_of_other_style_is_detected(text: str, printed_default: object, is_fault: bool) -> None:
     assert bool(style_faults(text, printed_default)) is is_fault

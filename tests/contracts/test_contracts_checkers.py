@@ -139,7 +139,7 @@ def test_no_code_runs_data_or_weakens_tls() -> None:
     assert found == []
 
 
-def test_what_reads_requests_touches_no_file() -> None:
+def test_request_readers_touch_no_file() -> None:
     names = {path.relative_to(ROOT).as_posix(): path for path in _sources()}
     assert set(OF_REQUESTS_ALONE) <= names.keys()
     read = [name for name in names if name.startswith(OF_REQUESTS) or name in OF_REQUESTS_ALONE]
@@ -175,7 +175,7 @@ def test_what_reads_requests_touches_no_file() -> None:
         "import tempfile\ntempfile.mktemp()",
     ],
 )
-def test_a_dangerous_call_is_found(source: str) -> None:
+def test_dangerous_call_is_detected(source: str) -> None:
     assert len(list(dangers(source))) == 1
 
 
@@ -183,7 +183,7 @@ def test_a_dangerous_call_is_found(source: str) -> None:
     "source",
     ["import re\nre.compile(text)", "model.eval()", "import yaml\nyaml.safe_load(text)", "run(command, shell=False)"],
 )
-def test_a_call_that_only_looks_dangerous_is_none(source: str) -> None:
+def test_call_that_only_looks_dangerous_is_accepted(source: str) -> None:
     assert list(dangers(source)) == []
 
 
@@ -197,7 +197,7 @@ def test_a_call_that_only_looks_dangerous_is_none(source: str) -> None:
         ("opened()", 0),
     ],
 )
-def test_access_to_files_is_found(source: str, count: int) -> None:
+def test_access_to_files_is_detected(source: str, count: int) -> None:
     assert len(list(file_access(source))) == count
 
 
@@ -274,7 +274,7 @@ def test_every_contract_can_fail(contract: dict[str, Any], violations: str) -> N
 
 
 @pytest.mark.slow
-def test_a_module_outside_the_layers_is_noticed(tmp_path: Path) -> None:
+def test_module_outside_the_layers_is_detected(tmp_path: Path) -> None:
     copy_the_packages(tmp_path)
     (tmp_path / "loadtest" / "unplaced.py").write_text("")
     (tmp_path / "telemetry" / "nowhere.py").write_text("")

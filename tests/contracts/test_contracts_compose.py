@@ -63,7 +63,7 @@ def test_every_part_is_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
-def test_each_command_is_one_that_exists_with_every_flag_it_is_given(name: str) -> None:
+def test_each_command_exists_with_every_flag_it_is_given(name: str) -> None:
     command, arguments = program(OURS[name]["command"])
     text = help_of(*command)
     assert flags(arguments)
@@ -75,7 +75,7 @@ def test_each_command_is_one_that_exists_with_every_flag_it_is_given(name: str) 
 
 
 @pytest.mark.slow
-def test_a_flag_that_does_not_exist_is_noticed() -> None:
+def test_missing_flag_is_detected() -> None:
     text = help_of(sys.executable, "-m", "dashboard")
     assert has_flag(text, "--store")
     assert not has_flag(text, "--stor")
@@ -83,7 +83,7 @@ def test_a_flag_that_does_not_exist_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_ports_are_published_on_loopback_and_are_those_that_are_listened_on(name: str) -> None:
+def test_ports_are_published_on_loopback_and_listened_on(name: str) -> None:
     for address, _, container in published(SERVICES[name]):
         assert address == "127.0.0.1"
         assert container in listening(name)
@@ -119,7 +119,7 @@ def test_images_are_pinned_to_a_version(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - {"locust-worker"}))
-def test_every_part_that_listens_is_asked_for_its_health_on_its_own_port(name: str) -> None:
+def test_every_listening_service_has_health_check_on_its_port(name: str) -> None:
     asked = " ".join(SERVICES[name]["healthcheck"]["test"])
     ports = {int(port) for port in re.findall(r"127\.0\.0\.1(?::|', )(\d+)", asked)}
     assert ports
@@ -127,14 +127,14 @@ def test_every_part_that_listens_is_asked_for_its_health_on_its_own_port(name: s
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_is_waited_for_can_become_healthy(name: str) -> None:
+def test_awaited_service_has_a_health_check(name: str) -> None:
     for other, how in SERVICES[name].get("depends_on", {}).items():
         assert how == {"condition": "service_healthy"}
         assert "healthcheck" in SERVICES[other]
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_listens_beyond_loopback_has_a_token_that_must_be_chosen(name: str) -> None:
+def test_service_beyond_loopback_requires_a_chosen_token(name: str) -> None:
     for variable in ("VOICEPROBE_TOKEN", "VOICEPROBE_SIDECAR_TOKEN"):
         assert OURS[name]["environment"][variable].startswith(f"${{{variable}:?")
     assert "--token" not in OURS[name]["command"], "a token in a command is shown by every list of processes"
@@ -151,7 +151,7 @@ def test_volumes_are_declared_or_are_files_of_the_checkout() -> None:
             assert target.startswith("/")
 
 
-def test_an_empty_dashboard_sends_its_viewers_to_the_page_where_callers_are_started() -> None:
+def test_empty_dashboard_links_to_page_where_callers_start() -> None:
     command = SERVICES["dashboard"]["command"]
     page = urlsplit(command[command.index("--locust") + 1])
     assert (page.scheme, page.hostname, page.port) in [
@@ -180,7 +180,7 @@ def test_prometheus_accepts_the_scrape_file() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_prometheus_scrapes_a_part_that_is_there_on_a_port_that_it_listens_on() -> None:
+def test_prometheus_scrapes_existing_service_on_its_port() -> None:
     jobs = yaml.safe_load(SCRAPE.read_text())["scrape_configs"]
     targets = [target for job in jobs for group in job["static_configs"] for target in group["targets"]]
     assert targets
@@ -189,7 +189,7 @@ def test_prometheus_scrapes_a_part_that_is_there_on_a_port_that_it_listens_on() 
         assert int(port) in listening(name)
 
 
-def test_prometheus_and_grafana_find_what_they_are_configured_with() -> None:
+def test_prometheus_and_grafana_can_read_their_configuration() -> None:
     mounted = {
         name: {target: ROOT / source for source, target, *_ in (each.split(":") for each in SERVICES[name]["volumes"])}
         for name in ("prometheus", "grafana")
@@ -227,7 +227,7 @@ def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:
         assert COMPOSE["secrets"][path.name] == {"environment": "VOICEPROBE_SIDECAR_TOKEN"}
 
 
-def test_the_sidecar_writes_nowhere_but_to_its_store_and_has_no_privilege() -> None:
+def test_sidecar_writes_only_to_its_store_without_privileges() -> None:
     sidecar = SERVICES["sidecar"]
     assert (sidecar["read_only"], sidecar["cap_drop"]) == (True, ["ALL"])
     assert [Path(each).name for each in sidecar["tmpfs"]] == ["tmp"]
@@ -244,7 +244,7 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
     return [(name, " ".join(rest.split())) for name, rest in found]
 
 
-def test_the_image_runs_as_nobody_in_particular_and_has_the_command() -> None:
+def test_image_runs_as_unprivileged_user_and_has_the_command() -> None:
     found = instructions((ROOT / "Dockerfile").read_text())
     names = [name for name, _ in found]
     of = dict(found)
@@ -309,7 +309,7 @@ def _values(section: str, key: str) -> list[str]:
     return found
 
 
-def test_the_unit_starts_a_command_that_exists_with_settings_that_exist() -> None:
+def test_unit_starts_existing_command_with_existing_settings() -> None:
     (command,) = _values("Service", "ExecStart")
     program, *arguments = shlex.split(command)
     assert Path(program).name == "voiceprobe"
@@ -355,7 +355,7 @@ def _analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
-def test_only_the_front_is_signaled_and_a_bad_configuration_is_not_tried_again() -> None:
+def test_only_main_process_is_signaled_and_bad_config_not_tried() -> None:
     assert _values("Service", "KillMode") == ["mixed"]
     assert _values("Service", "RestartPreventExitStatus") == ["2"]
     assert int(_values("Service", "TimeoutStopSec")[0]) > 10 + 20

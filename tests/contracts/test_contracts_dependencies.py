@@ -63,7 +63,7 @@ def test_the_locks_are_read() -> None:
 
 
 @pytest.mark.parametrize("requirement", RUNTIME, ids=lambda each: each.name)
-def test_what_is_installed_is_what_is_locked_under_a_license_that_is_allowed(requirement: Requirement) -> None:
+def test_installed_packages_match_lock_and_allowed_licenses(requirement: Requirement) -> None:
     try:
         found = distribution(requirement.name)
     except PackageNotFoundError:
@@ -83,7 +83,7 @@ def test_other_licenses_are_not_allowed(name: str) -> None:
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
-def test_a_package_is_pinned_twice_only_under_markers_that_exclude_each_other(lock: str) -> None:
+def test_package_is_pinned_twice_only_under_exclusive_markers(lock: str) -> None:
     every = pinned(lock)
     count = Counter(canonicalize_name(each.name) for each in every)
     for name in (name for name, number in count.items() if number > 1):
@@ -106,7 +106,7 @@ def test_no_version_is_a_release_before_its_release(lock: str) -> None:
     assert [name for name in early if not name.startswith("opentelemetry-")] == []
 
 
-def test_the_job_with_a_network_audits_every_lock_that_we_install_and_skips_nothing() -> None:
+def test_audit_job_checks_every_installed_lock_without_skips() -> None:
     job: Any = yaml.safe_load(AUDIT.read_text(encoding="utf-8"))
     assert job["permissions"] == {"contents": "read"}
     commands = [shlex.split(step["run"]) for step in job["jobs"]["audit"]["steps"] if "run" in step]
@@ -167,7 +167,7 @@ def test_every_pin_has_a_hash(lock: str) -> None:
 @pytest.mark.parametrize(
     ("lock", "extra"), [("requirements.lock", None), ("requirements-dev.lock", None), ("requirements-dev.lock", "dev")]
 )
-def test_what_the_project_asks_for_is_pinned_within_its_range(lock: str, extra: str | None) -> None:
+def test_requirements_of_project_are_pinned_within_their_range(lock: str, extra: str | None) -> None:
     pinned = pins(lock)
     for requirement in asked(extra):
         versions = pinned.get(canonicalize_name(requirement.name))
@@ -200,7 +200,7 @@ def test_every_lock_of_a_peer_has_its_source() -> None:
 
 
 @pytest.mark.parametrize("protocol", sorted(BUILT_IN))
-def test_what_proves_a_protocol_is_pinned_in_the_version_that_it_states(protocol: str) -> None:
+def test_proof_of_protocol_is_pinned_in_the_version_it_states(protocol: str) -> None:
     pinned = {(name, version) for lock in LOCKS for name, versions in pins(lock).items() for version in versions}
     for stated in BUILT_IN[protocol].proved_against:
         match = re.fullmatch(r"([a-z0-9-]+) ([0-9][0-9a-z.]*)( \([^()]+\))?", stated)

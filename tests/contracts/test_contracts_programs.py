@@ -12,7 +12,7 @@ PROGRAMS = [line.split()[0] for line in LINES if line.strip() and not line.start
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_who_drives_a_program_asks_for_it(name: str) -> None:
+def test_tests_that_drive_a_program_request_it(name: str) -> None:
     askers = [path for path in (ROOT / "tests").rglob("*.py") if f'needed("{name}"' in path.read_text()]
     assert askers, f"no test asks for {name} with needed()"
 

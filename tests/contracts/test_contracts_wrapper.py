@@ -30,7 +30,7 @@ def test_the_exit_code_of_the_command_is_the_wrappers(used: Checkout) -> None:
     assert used.run("fail").returncode == 3
 
 
-def test_it_runs_from_another_folder_through_a_symlink(used: Checkout, tmp_path: Path) -> None:
+def test_wrapper_runs_from_another_folder_through_symlink(used: Checkout, tmp_path: Path) -> None:
     link = tmp_path / "vp"
     link.symlink_to(os.path.relpath(used.root / "voiceprobe", tmp_path))
     (tmp_path / "loadtest").mkdir()  # a folder of the same name where the user happens to be is not ours
@@ -67,7 +67,7 @@ def test_a_uv_that_is_there_is_used(used: Checkout, tmp_path: Path) -> None:
     assert used.run("demo").stderr == ""
 
 
-def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: Path) -> None:
+def test_failing_uv_gives_reason_and_pip_installs(used: Checkout, tmp_path: Path) -> None:
     changed = used.run("demo", **with_uv(used, tmp_path, "echo 'error: no index can be reached' >&2; exit 2"))
     assert (changed.returncode, changed.stdout) == (0, "arguments: demo\n")
     output = changed.stderr.splitlines()
@@ -185,7 +185,7 @@ def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_installed_ends_in_a_sentence_and_is_mended_by_the_next_use(fresh: Checkout) -> None:
+def test_failed_installation_is_one_sentence_and_is_retried_next(fresh: Checkout) -> None:
     lock = fresh.root / "requirements.lock"
     lock.write_text(f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}\n")
     failed = fresh.run("demo")
@@ -241,7 +241,7 @@ def test_continuous_integration_runs_exactly_the_suite() -> None:
     assert os.access(ROOT / "voiceprobe", os.X_OK)
 
 
-def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkout) -> None:
+def test_missing_programs_are_named_where_not_installable(used: Checkout) -> None:
     (used.root / ".ci" / "system-packages.txt").write_text("# heading\nno-such-program a-package why\nsh dash shell\n")
     folder = used.root / "user"
     program(folder, "id", "echo 1000")
@@ -308,7 +308,7 @@ def test_a_lock_of_another_apt_get_is_waited_for(
     ],
     ids=["locked", "unknown package", "other words", "silent", "escapes"],
 )
-def test_an_installation_that_fails_says_why_and_the_tests_hear_of_it(
+def test_failed_installation_gives_reason_to_user_and_tests(
     used: Checkout, as_root: Callable[..., subprocess.CompletedProcess[str]], fails: str, reason: str
 ) -> None:
     result = as_root(f'case "$*" in *install*) {fails}; exit 100;; esac', VOICEPROBE_APT_WAIT="0")

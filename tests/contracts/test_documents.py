@@ -61,7 +61,7 @@ def test_every_command_is_accepted_by_its_parser(line: str) -> None:
         ("docker compose up --what", ""),
     ],
 )
-def test_a_command_that_is_wrong_is_noticed(line: str, output: str) -> None:
+def test_wrong_command_is_detected(line: str, output: str) -> None:
     found = faults(line)
     assert bool(found) == bool(output)
     assert output in " ".join(found)
@@ -81,7 +81,7 @@ def test_links_and_pictures_lead_to_what_is_there(place: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_site_is_built_strictly_and_loads_nothing_over_the_network(tmp_path: Path) -> None:
+def test_site_builds_strictly_and_loads_nothing_from_network(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -136,7 +136,7 @@ def test_the_readme_leads_on_to_each_part_of_the_documentation() -> None:
 SHORTEST_SPEECH_S = 1.0  # with it a call has the most turns
 
 
-def test_the_first_run_against_ones_own_endpoint_says_that_it_judges_nothing() -> None:
+def test_first_run_of_tutorial_warns_that_it_has_no_verdict() -> None:
     text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
     command = re.search(r"^\./voiceprobe run (.+--users 1 .+)$", text, re.MULTILINE)
     assert command is not None
@@ -161,7 +161,7 @@ def items() -> list[str]:
     return ITEM.findall(LIMITS_PAGE.read_text())
 
 
-def test_the_page_counts_the_protocols_and_names_those_that_show_every_stage() -> None:
+def test_page_counts_protocols_and_names_those_with_every_stage() -> None:
     (item,) = (item for item in items() if "protocols](" in item)
     assert item.startswith(f"[{len(BUILT_IN)} protocols](../reference/protocols.md) are built in")
     every = {name for name, row in BUILT_IN.items() if set(row.shows) == set(METRIC_OF)}
@@ -169,7 +169,7 @@ def test_the_page_counts_the_protocols_and_names_those_that_show_every_stage() -
     assert len(every) < len(BUILT_IN) / 2, "most show only some of the stages"
 
 
-def test_the_page_names_the_protocols_that_only_servers_of_this_project_checked() -> None:
+def test_page_names_protocols_checked_only_by_own_servers() -> None:
     (item,) = (item for item in items() if "servers of this project only" in item)
     assert set(CODE.findall(item)) == {name for name, row in BUILT_IN.items() if not row.proved_against}
 
@@ -203,7 +203,7 @@ def test_every_retired_setting_is_named() -> None:
     assert set(re.findall(r"`([a-z_]+)`", retired.partition("belonged")[0])) == OLD_KEYS.keys()
 
 
-def test_the_collector_s_file_names_only_what_it_defines_and_keeps_every_queue_on_disk() -> None:
+def test_collector_file_is_consistent_and_keeps_queues_on_disk() -> None:
     file = yaml.safe_load(COLLECTOR)
     for pipeline in file["service"]["pipelines"].values():
         assert set(pipeline["exporters"]) == file["exporters"].keys()
@@ -242,7 +242,7 @@ def transitions(table: Table) -> list[Transition]:
 
 
 @pytest.mark.parametrize(("number", "table"), [(0, TRANSITIONS), (1, PLAN_TRANSITIONS)], ids=["caller", "plan"])
-def test_the_page_shows_every_transition_of_the_code_and_no_other(number: int, table: Table) -> None:
+def test_page_shows_exactly_the_transitions_of_the_code(number: int, table: Table) -> None:
     assert sorted(drawn(diagrams(CONVERSATION_PAGE)[number])) == sorted(transitions(table))
 
 

@@ -33,7 +33,7 @@ def scripts(job: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
-def test_the_commands_of_a_job_are_accepted_and_its_files_are_there(job: Path) -> None:
+def test_commands_of_ci_job_are_valid_and_its_files_exist(job: Path) -> None:
     commands = [command for command in scripts(job) if "voiceprobe" in command]
     assert commands
     for command in commands:
@@ -78,7 +78,7 @@ def test_locust_itself_imports_the_locustfile() -> None:
     assert {"HealthWatcher", "VoiceUser"} <= set(done.stdout.split())
 
 
-def test_the_hooks_run_programs_of_the_environment_and_fetch_nothing() -> None:
+def test_hooks_run_programs_of_environment_and_fetch_nothing() -> None:
     (local,) = parsed(ROOT / ".pre-commit-config.yaml")["repos"]
     assert local["repo"] == "local"
     for hook in local["hooks"]:

@@ -42,7 +42,7 @@ def test_the_rules_are_those_of_the_default_objectives() -> None:
     )
 
 
-def test_the_panels_of_the_store_define_a_latency_as_everything_else_does() -> None:
+def test_store_panels_define_latencies_as_everything_else_does() -> None:
     shown = {panel["title"]: panel["description"] for panel in store_dashboard()["panels"]}
     defined = {metric.label: metric.definition for metric in METRICS.values()}
     latencies = shown.keys() & defined.keys()
@@ -141,7 +141,7 @@ def test_a_file_is_as_the_program_that_reads_it_wants_it(file: str) -> None:
     assert faults(ROOT / file, FILES[file]) == ""
 
 
-def test_a_service_that_compose_would_refuse_is_found(tmp_path: Path) -> None:
+def test_service_that_compose_would_refuse_is_detected(tmp_path: Path) -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert "\n    restart:" in text
     broken = tmp_path / "docker-compose.yml"
@@ -170,7 +170,7 @@ def test_grafana_knows_every_part_of_its_dashboards(made: Callable[[], dict[str,
 
 
 @pytest.mark.parametrize("made", [grafana_dashboard, store_dashboard])
-def test_a_part_that_grafana_does_not_know_is_found(made: Callable[[], dict[str, Any]]) -> None:
+def test_key_unknown_to_grafana_is_detected(made: Callable[[], dict[str, Any]]) -> None:
     broken = made()
     panel = next(each for each in broken["panels"] if "fieldConfig" in each)
     panel["heading"] = panel.pop("title")

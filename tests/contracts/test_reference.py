@@ -149,7 +149,7 @@ def test_every_key_of_a_scenario_has_a_meaning() -> None:
     assert [key for key, (_, meaning) in scenario.keys().items() if not meaning] == []
 
 
-def test_the_schema_of_a_scenario_takes_every_example_and_refuses_what_the_command_refuses() -> None:
+def test_scenario_schema_accepts_examples_and_refuses_as_command() -> None:
     checked = Draft202012Validator(json.loads(PAGES["reference/scenario-file.schema.json"]()))
     examples = list((ROOT / "examples" / "scenarios").glob("*.toml"))
     assert len(examples) > 5
@@ -171,7 +171,7 @@ def test_the_recorder_sees_what_the_examples_use() -> None:
     assert meaning.startswith("required")
 
 
-def test_comments_are_read_where_the_fields_stand(tmp_path: Path) -> None:
+def test_comments_are_read_next_to_their_fields(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text(
         "class A:\n    # About the first two.\n    one: int = 1  # the first\n    two: int = (\n        2  # the second"
@@ -238,18 +238,18 @@ def listed() -> tuple[set[str], dict[str, str]]:
     return kept, removed
 
 
-def test_every_capability_of_the_list_is_there_or_has_a_reason_for_its_removal() -> None:
+def test_every_listed_capability_exists_or_has_removal_reason() -> None:
     kept, _ = listed()
     assert sorted(kept - capabilities()) == []
 
 
 @pytest.mark.slow
-def test_what_was_removed_has_a_reason_and_is_gone() -> None:
+def test_removed_capability_has_reason_and_is_gone() -> None:
     kept, removed = listed()
     assert [name for name, reason in removed.items() if not reason or name in kept or name in capabilities()] == []
 
 
-def test_a_name_in_a_table_is_a_capability_of_its_page_and_heading() -> None:
+def test_name_in_table_is_capability_of_its_page_and_heading() -> None:
     page = "# Commands\n\n| Name | Meaning |\n| --- | --- |\n| `a` | b |\n\n## run\n\n| `--x` | c |\nno `name`\n"
     assert list(of_page("p", page)) == ["p /  / a", "p / run", "p / run / --x"]
 

@@ -32,7 +32,7 @@ def used() -> set[str]:
     }
 
 
-def test_every_function_of_the_questions_has_an_equivalent_and_no_other_is_named() -> None:
+def test_every_query_function_has_an_equivalent_and_no_other() -> None:
     assert used() == SHARED | CLICKHOUSE.keys()
     assert not SHARED & CLICKHOUSE.keys()
 

@@ -35,10 +35,10 @@ KEPT = {
     "Prometheus": f"{HERE}/prometheus/test_dashboard_queries.py::test_every_query_of_the_dashboard",
     "Redis": f"{HERE}/assistant/test_assistant_calls.py::test_cache_in_a_real_redis",
     "whole audit": f"{HERE}/cli/test_audit.py::test_the_whole_audit",
-    "Chromium": "tests/browser/test_browser_dashboard.py::test_the_verdict_and_what_it_stands_on_fit_one_screen",
+    "Chromium": "tests/browser/test_browser_dashboard.py::test_verdict_and_its_evidence_fit_one_screen",
     "voiceprobe assistant": f"{HERE}/assistant/test_assistant_calls.py::test_server_vad_turn_in_order",
     "voiceprobe dashboard": f"{HERE}/prometheus/test_dashboard_hosts.py::test_a_dashboard_answers",
-    "voiceprobe deliver": f"{HERE}/cli/test_cli_deliver.py::test_what_cannot_be_delivered_is_one_sentence",
+    "voiceprobe deliver": f"{HERE}/cli/test_cli_deliver.py::test_undeliverable_spool_is_one_sentence",
     "voiceprobe sidecar": f"{HERE}/sidecar/test_sidecar_http.py::test_turns_are_stored_before_they_are_acknowledged",
     # Where a command writes a result, the first of its flags that name a file is tried by a process of its own.
     **{
@@ -266,14 +266,14 @@ def test_a_fault_stays_a_fault(integration: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_needs_no_other_process_gets_one_try(tmp_path: Path) -> None:
+def test_unit_without_processes_gets_one_try(tmp_path: Path) -> None:
     (tmp_path / "test_fault.py").write_text(FAULT)
     code, out = run(tmp_path, "-n", "0")
     assert (code, "1 failed in" in out) == (1, True), out
 
 
 @pytest.mark.slow
-def test_what_fails_many_is_no_chance(integration: Path) -> None:
+def test_many_failures_get_no_more_than_eight_retries(integration: Path) -> None:
     many = "import pytest\n\n@pytest.mark.parametrize('each', range(20))\ndef test_fault(each):\n    assert each < 0\n"
     (integration / "test_many.py").write_text(many)
     code, out = run(integration.parent, "-n", "0")

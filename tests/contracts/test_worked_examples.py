@@ -14,7 +14,7 @@ PAGES = sorted(page for page in (DOCS / "extending").glob("*.md") if page.name !
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_example_of_a_page_works_as_it_stands(page: Path, tmp_path: Path) -> None:
+def test_example_of_page_works_as_written(page: Path, tmp_path: Path) -> None:
     shown = changes(page.read_text(encoding="utf-8"))
     tests = [change.path for change in shown if Path(change.path).name.startswith("test_")]
     assert tests, f"{page.name} shows no test"
@@ -26,7 +26,7 @@ def test_the_example_of_a_page_works_as_it_stands(page: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_page_touches_three_files_and_every_process_knows_its_question(tmp_path: Path) -> None:
+def test_new_page_touches_three_files_and_every_process_knows_it(tmp_path: Path) -> None:
     shown = changes((DOCS / "extending" / "page.md").read_text(encoding="utf-8"))
     touched = {change.path for change in shown if not change.path.startswith("tests/")}
     assert touched == {
@@ -58,7 +58,7 @@ def test_changes_are_applied_where_they_belong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("anchor", ["three", "o"])
-def test_a_line_that_is_not_there_once_is_noticed(anchor: str, tmp_path: Path) -> None:
+def test_anchor_line_that_is_not_unique_is_detected(anchor: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\ntwo\n")
     with pytest.raises(LookupError, match="needs one"):
         apply(Change("after", "a.py", anchor, ""), tmp_path)

@@ -88,7 +88,7 @@ def test_differences_are_found_by_their_place(
     assert [each.split(": ")[0] for each in comparing.differences(golden, now)] == places
 
 
-def test_equal_turns_of_different_calls_differ_in_no_order_of_theirs() -> None:
+def test_order_of_equal_turns_in_different_calls_does_not_matter() -> None:
     turns = [(0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (1, 3), (1, 3)]  # value, call
 
     def cohort(order: Sequence[int]) -> dict[str, object]:
@@ -111,7 +111,7 @@ def test_a_file_names_what_it_holds_twice_and_is_read_whole(tmp_path: Path) -> N
     assert comparing.read(file) == answers
 
 
-def test_intervals_of_estimates_are_looked_at_once_and_no_other_percentile_is() -> None:
+def test_estimate_intervals_are_compared_once_and_no_exact_ones() -> None:
     def of(p50: float, estimated: dict[str, object] | None = None) -> dict[str, object]:
         return {"p50": p50, "n": 3, "measured_within": {"p50": [p50 - 1.0, p50 + 1.0]}, **(estimated or {})}
 
