@@ -222,7 +222,7 @@ def replace_file(file: Path, content: bytes) -> None:
             # Only the owner may read a temporary file; everyone may read a corpus.
             os.fchmod(fresh.fileno(), 0o644)
             Path(fresh.name).replace(file)
-        except BaseException:
+        except BaseException:  # an interruption must not leave the temporary file behind either
             Path(fresh.name).unlink(missing_ok=True)
             raise
 

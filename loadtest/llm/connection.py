@@ -258,7 +258,7 @@ async def _connected(found: Sequence[tuple[int, int, int, str, Any]], where: str
             sentence = f"{where} did not accept a connection within {limit_s:g} s"
         except OSError as error:
             sentence = f"{where} cannot be reached: {(os.strerror(error.errno) if error.errno else str(error)).lower()}"
-        except BaseException:
+        except BaseException:  # a request that is canceled while it connects must not leave the socket open either
             sock.close()
             raise
         else:

@@ -47,7 +47,7 @@ class GreenletThrottle:
         """Run the work when no other runs, also where the waiting greenlet is killed, so that nothing is lost."""
         try:
             self._free.acquire()
-        except BaseException:
+        except BaseException:  # GreenletExit is not an Exception
             work()
             raise
         try:

@@ -87,7 +87,7 @@ class VoiceUser(User):
             return
         try:
             pause_ns = worker.call(self._on_turn, leaving=lambda: self._leaving, retry_wait_ns=self._retry_wait_ns)
-        except Exception:
+        except Exception:  # whatever it is, Locust reports it and calls again at once: the pause bounds how often
             self._backoff.note_failure()
             self._wait(worker, self._backoff.redial(0))
             raise

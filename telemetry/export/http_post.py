@@ -106,7 +106,7 @@ def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
         try:
             sock.settimeout(timeout_s)
             sock.connect((host, port))
-        except BaseException:
+        except BaseException:  # a greenlet that is killed while it connects must not leave the socket open either
             sock.close()
             raise
         return sock

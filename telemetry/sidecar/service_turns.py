@@ -139,7 +139,7 @@ class ServiceTurns:
         being stored. Raises StoreError if nothing can be stored at the moment."""
         try:
             return self._writer.replace_turns(changes)
-        except Exception as error:
+        except Exception as error:  # a turn may hold what pyarrow, DuckDB or our own encoding refuses, each its own way
             if isinstance(error, StoreError) and isinstance(error.__cause__, duckdb.OperationalError | OSError | None):
                 raise
             if len(changes) == 1:

@@ -169,7 +169,7 @@ def owned(
     try:
         (directory / DATABASE_NAME).chmod(FILE_MODE)
         _make_tables(database)
-    except BaseException:
+    except BaseException:  # an interruption must not leave the store locked either
         connection.close()
         raise
     _owned[directory.resolve()] = database
@@ -218,7 +218,7 @@ def read_only(
     try:
         with contextlib.closing(database.cursor()) as cursor:
             _check_format(cursor, directory)
-    except BaseException:
+    except BaseException:  # as in `owned`
         connection.close()
         raise
     return database
@@ -287,7 +287,7 @@ def _attached(directory: Path, attach: str, config: dict[str, str]) -> duckdb.Du
     )
     try:
         connection.execute(attach)
-    except BaseException:
+    except BaseException:  # as in `owned`
         connection.close()
         raise
     return connection

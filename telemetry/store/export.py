@@ -93,7 +93,7 @@ def export(
             writing.remove()
             why = getattr(error, "strerror", None) or error
             raise StoreError(f"{target}: cannot be exported to ({why}); nothing is left of it there") from error
-        except BaseException:
+        except BaseException:  # an export that is interrupted leaves nothing behind either
             writing.remove()
             raise
         return Exported(writing.publish(), turn_rows, span_rows, point_rows)

@@ -31,7 +31,7 @@ def open_private(path: Path, flags: int) -> BinaryIO:
     try:
         os.fchmod(descriptor, FILE_MODE)
         return os.fdopen(descriptor, "wb")
-    except BaseException:
+    except BaseException:  # an interruption must not leave the descriptor open either
         os.close(descriptor)
         raise
 

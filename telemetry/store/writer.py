@@ -302,7 +302,7 @@ class StoreWriter:
                 f"{self.directory}: nothing of this batch could be stored ({self.database.why_unwritable}); "
                 "it may be sent again"
             ) from error
-        except BaseException:
+        except BaseException:  # whatever ends the block, an open transaction would keep the next one from beginning
             self._rollback(commits)
             raise
 

@@ -88,7 +88,7 @@ def _attempt(limits: LocalLimits, opening: _socket.socket, address: Any, timeout
     try:
         limits.check_reserve(opening.fileno())
         _connect(opening, address, timeout_s)
-    except BaseException:
+    except BaseException:  # a caller that is killed while it connects must not leave the socket open either
         opening.close()
         raise
     return opening

@@ -48,7 +48,7 @@ class RolloutLog:
                 keep_row(store, RolloutRow(plan.name, first, plan_text))
                 kept = KeptHistory(history, 0, None, 0, 0)
             self.kept, self._is_unsure = kept, False
-        except BaseException:
+        except BaseException:  # an interruption must not keep the rollout locked either
             self.close()
             raise
 
