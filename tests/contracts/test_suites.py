@@ -20,30 +20,30 @@ HERE = "tests/integration"
 KEPT = {
     "real peer of OpenAI Realtime": f"{HERE}/engine/test_engine_peer.py::test_callers_complete_calls_of_several_turns",
     "real client of OpenAI Realtime": f"{HERE}/assistant/test_assistant_openai_sdk.py::test_official_client_completes",
-    "real peer of Pipecat": f"{HERE}/wires/test_wire_pipecat.py::test_whole_conversations",
-    "real peer of SmallWebRTC": f"{HERE}/wires/test_wire_webrtc.py::test_whole_conversations",
-    "real peer of LiveKit": f"{HERE}/wires/test_wire_livekit.py::test_a_conversation",
+    "real peer of Pipecat": f"{HERE}/wires/test_wire_pipecat.py::test_conversations_have_every_stage",
+    "real peer of SmallWebRTC": f"{HERE}/wires/test_wire_webrtc.py::test_conversations_have_every_stage",
+    "real peer of LiveKit": f"{HERE}/wires/test_wire_livekit.py::test_conversation_with_barge_in",
     "real peer of telephony": f"{HERE}/wires/test_telephony_peer.py::test_a_call[twilio",
-    "real client of Deepgram": f"{HERE}/wires/test_wire_deepgram.py::test_the_official_client",
-    "real client of ElevenLabs": f"{HERE}/wires/test_wire_elevenlabs.py::test_the_vendors_client",
-    "real client of Gemini": f"{HERE}/wires/test_gemini_wire.py::test_the_vendors_client",
+    "real client of Deepgram": f"{HERE}/wires/test_wire_deepgram.py::test_official_client",
+    "real client of ElevenLabs": f"{HERE}/wires/test_wire_elevenlabs.py::test_vendor_client",
+    "real client of Gemini": f"{HERE}/wires/test_gemini_wire.py::test_vendor_client",
     "real peer of services over HTTP": f"{HERE}/wires/test_wires_stages.py::test_litellm_relays_a_whole_cascade",
     "real peer of Wyoming": f"{HERE}/wires/test_wires_stages.py::test_a_wyoming_server_recognizes",
     "real model server": f"{HERE}/llm/test_llm_llama.py::test_figures_agree",
     "known delays over the wires in real time": f"{HERE}/wires/test_scripted_wires.py::test_a_known_delay",
-    "ten kills": f"{HERE}/sidecar/test_sidecar_survives.py::test_what_was_acknowledged_is_there_once",
+    "ten kills": f"{HERE}/sidecar/test_sidecar_survives.py::test_acknowledged_rows_survive_repeated_kills",
     "Prometheus": f"{HERE}/prometheus/test_dashboard_queries.py::test_every_query_of_the_dashboard",
     "Redis": f"{HERE}/assistant/test_assistant_calls.py::test_cache_in_a_real_redis",
     "whole audit": f"{HERE}/cli/test_audit.py::test_the_whole_audit",
     "Chromium": "tests/browser/test_browser_dashboard.py::test_verdict_and_its_evidence_fit_one_screen",
     "voiceprobe assistant": f"{HERE}/assistant/test_assistant_calls.py::test_server_vad_turn_in_order",
-    "voiceprobe dashboard": f"{HERE}/prometheus/test_dashboard_hosts.py::test_a_dashboard_answers",
+    "voiceprobe dashboard": f"{HERE}/prometheus/test_dashboard_hosts.py::test_dashboard_answers_only",
     "voiceprobe deliver": f"{HERE}/cli/test_cli_deliver.py::test_undeliverable_spool_is_one_sentence",
     "voiceprobe sidecar": f"{HERE}/sidecar/test_sidecar_http.py::test_turns_are_stored_before_they_are_acknowledged",
     # Where a command writes a result, the first of its flags that name a file is tried by a process of its own.
     **{
-        f"voiceprobe {command.split()[0]}": f"{HERE}/cli/test_cli_outputs.py::test_a_place_that_cannot_be_written"
-        f"_is_one_sentence_before_the_first_call[{command.replace(' ', '-')}-{flag}]"
+        f"voiceprobe {command.split()[0]}": f"{HERE}/cli/test_cli_outputs.py::test_unwritable_output"
+        f"_is_one_sentence_before_first_call[{command.replace(' ', '-')}-{flag}]"
         for command, flag in {
             "audit": "--json",
             "calibrate": "--json",
