@@ -17,6 +17,8 @@ from tests.nightly import DAY, NIGHT
 VARIABLE = "VOICEPROBE_CACHE"
 # Folders whose tests start processes: all of them are slow.
 PROCESSES = frozenset({"integration", "browser"})
+# Characters of a value that names a case of a test.
+LONGEST_ID = 60
 TESTS = Path(__file__).parent
 # The expression of the quick run.
 QUICK = "not slow"
@@ -87,8 +89,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes never name a test: they may hold a time of day, and parallel runners must agree on every name."""
-    return argname if isinstance(val, bytes) else None
+    """Short containers of plain values name a test. Bytes and long numbers never do: they may hold a time of day, and
+    parallel runners must agree on every name."""
+    if isinstance(val, bytes):
+        return argname
+    if isinstance(val, dict | list | tuple) and _is_plain(val):
+        text = repr(val)
+        return text if len(text) <= LONGEST_ID and text.isprintable() else None
+    return None
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether the text of a value is the same in every process: sets, objects and times are not."""
+    match value:
+        case dict():
+            return all(_is_plain(each) for pair in value.items() for each in pair)
+        case list() | tuple():
+            return all(map(_is_plain, value))
+        case int() | float():
+            return abs(value) < 10**9
+        case _:
+            return value is None or isinstance(value, str)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import pytest_make_parametrize_id
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("corpora", "loadtest", "telemetry", "dashboard")
 MOST_LINES = 600
@@ -236,6 +238,22 @@ def test_no_two_classes_share_a_name() -> None:
 def test_bytes_which_may_hold_a_time_of_day_name_no_test(request: pytest.FixtureRequest, content: bytes) -> None:
     assert request.node.name.endswith("[content]")
     assert content
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"limit": 2, "names": ["a", None]}, "{'limit': 2, 'names': ['a', None]}"),
+        ((), "()"),
+        ([1_790_000_000], None),
+        ([b"x"], None),
+        ([{"a"}], None),
+        (["a" * 60], None),
+        ("a", None),
+    ],
+)
+def test_short_plain_containers_name_a_case(value: object, shown: str | None) -> None:
+    assert pytest_make_parametrize_id(value, "value") == shown
 
 
 # Where numbers are formatted: for people, and for CSS.
