@@ -1,6 +1,6 @@
-"""The store's questions and their answers: the one port through which reports, the dashboard and the gate read.
+"""The store's questions and their answers: the one interface through which reports, the dashboard and the gate read.
 
-Each question is an attribute of `StoreReader`, made of the function in telemetry.store.questions that answers it; its
+Each question is an attribute of `StoreReader`, made from the function in telemetry.store.questions that answers it; its
 parameters and its answer are those of the function, here and on the wire (telemetry.store.wire).
 """
 
@@ -53,7 +53,7 @@ _Third = TypeVar("_Third")
 
 
 def state(connection: StoreConnection) -> int:
-    """A number that changes with what is committed, turns or verdicts."""
+    """A number that changes with every commit of turns or verdicts."""
     commits = "SELECT commits FROM store_state"
     if has_rollouts(connection):
         commits += " UNION ALL SELECT count(*) FROM rollout_rows"
@@ -122,10 +122,10 @@ class StoreReader:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held between two questions."""
+        """Do nothing: no resource is held between two questions."""
 
     def elsewhere(self) -> AskedSidecar | None:
-        """The sidecar that answers in the place of this process, None where this process reads the store itself."""
+        """The sidecar that answers instead of this process, None if this process reads the store itself."""
         return None if owned_here(self.directory) is not None else owner_of(self.directory)
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], EligibleTurns]:
@@ -164,8 +164,8 @@ class StoreReader:
                     raise
 
     def _ask(self, asked: Callable[[StoreConnection], _Answer]) -> _Answer:
-        """Answer from one consistent read. Raises StoreError when the store cannot be read, or the question needs more
-        memory than it may take."""
+        """Answer from one consistent read. Raises StoreError if the store cannot be read, or the question needs more
+        memory than allowed."""
         here = owned_here(self.directory)
         try:
             with ExitStack() as stack:
@@ -201,10 +201,11 @@ def open_store(store: str | Path, token: str | None) -> StoreReader:
 
 
 class RemoteStore(StoreReader):
-    """Asks the sidecar at `address` (`http://host:4318`) what a StoreReader answers of a folder; thread-safe.
+    """Asks the sidecar at `address` (`http://host:4318`) the questions that a StoreReader answers for a folder;
+    thread-safe.
 
-    Raises StoreError for a bad address, and from any question when the sidecar cannot be reached, refuses, or answers
-    what this version does not understand.
+    Raises StoreError for a bad address, and from any question if the sidecar cannot be reached, refuses, or answers in
+    a way that this version does not understand.
     """
 
     def __init__(self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S) -> None:

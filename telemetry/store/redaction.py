@@ -1,10 +1,11 @@
-"""Redaction: what people said is not stored unless asked for. Of attributes that hold text, only those known to hold
-none of it.
+"""Redaction: what people said is not stored unless requested. Of attributes that hold text, only those known to hold no
+speech are stored.
 
-A list of the names that carry words would be out of date with each release of a framework, and what it misses is stored
-for good. So it is the other way round: numbers and flags are kept under any name, text only under a name that is known
-to be a label (an id, a model, a state) of the framework that sent it, which its instrumentation scope identifies.
-Anything else, a service's own attributes among it, is left out. The names are data: telemetry/data/text-labels.toml.
+A list of the names that carry speech would be out of date with each release of a framework, and what it misses is
+stored permanently. So it is the other way round: numbers and flags are kept under any name, text only under a name that
+is known to be a label (an id, a model, a state) of the framework that sent it, which its instrumentation scope
+identifies. Anything else, including a service's own attributes, is left out. The names are data:
+telemetry/data/text-labels.toml.
 """
 
 import re
@@ -116,12 +117,12 @@ def framework_of(scope: str) -> str:
 
 
 def kind_of_name(name: str, framework: str = "") -> NameKind:
-    """Return what the text under a name is, in what a framework sends."""
+    """Return the kind of the text under a name, as a framework sends it."""
     return kinds_of_names(framework)[name]
 
 
 class _Kinds(dict[str, NameKind]):
-    """The kinds of the names that a framework uses, found when they are first asked for; bounded."""
+    """The kinds of the names that a framework uses, computed on first use; bounded."""
 
     def __init__(self, framework: str) -> None:
         self._framework = framework
@@ -137,12 +138,13 @@ class _Kinds(dict[str, NameKind]):
 
 @cache
 def kinds_of_names(framework: str) -> Mapping[str, NameKind]:
-    """The kind of any name in what a framework, as `framework_of` names it, sends: for what asks of every attribute."""
+    """The kinds of all names that a framework, as `framework_of` names it, sends: for code that checks every
+    attribute."""
     return _Kinds(framework)
 
 
 def is_label(name: str, framework: str = "") -> bool:
-    """Return whether text under this name is known to be none of what somebody said, wrote or was answered."""
+    """Return whether text under this name is known to contain nothing that was spoken, written or answered."""
     return kind_of_name(name, framework) not in _NO_LABELS
 
 
@@ -156,7 +158,7 @@ def without_text(attributes: Mapping[str, object], framework: str = "") -> dict[
 
 
 def is_person(name: str, value: object, framework: str = "") -> bool:
-    """Return whether an attribute names a person by a pseudonym, and by nothing else."""
+    """Return whether an attribute identifies a person, by a pseudonym only."""
     if kind_of_name(name, framework) is not NameKind.PERSON:
         return False
     return isinstance(value, str) and is_pseudonym(value)
@@ -226,7 +228,7 @@ def table_without_text(table: Table, content: ArrowTable) -> ArrowTable:
 
 
 def _pseudonyms(users: _ArrowArray) -> _ArrowArray:
-    """The users that are pseudonyms; none for any other."""
+    """The users that are pseudonyms; null for any other."""
     if users.null_count == len(users):
         return users
     encoded = users.dictionary_encode()
@@ -260,13 +262,13 @@ def _with(content: ArrowTable, name: str, column: _ArrowArray) -> ArrowTable:
 
 
 def _whole(content: ArrowTable, name: str) -> _ArrowArray:
-    """A column in one piece that begins at the beginning of its buffers."""
+    """A column as one chunk without an offset."""
     chunks = content.column(name).chunks
     return pa.concat_arrays(chunks) if chunks else pa.array([], content.schema.field(name).type)
 
 
 class _Pairs:
-    """Leaves out of attributes those that may not be stored. Each list has the place of its framework in a list."""
+    """Removes from attributes those that may not be stored. For each list, the index of its framework is given."""
 
     def __init__(self, frameworks: Sequence[str]) -> None:
         self._frameworks = frameworks
@@ -313,7 +315,7 @@ def _lengths(lists: _ArrowArray) -> npt.NDArray[np.int64]:
 
 
 def _keep_numbers(values: _ArrowArray, keep: npt.NDArray[np.bool_]) -> None:
-    """Keep also those arrays and lists of pairs that hold no text at any depth; the keys of pairs are text."""
+    """Keep also arrays and lists of pairs without text at any depth; the keys of pairs are text."""
     for name, holds in _NESTED.items():
         left_out = np.flatnonzero(~keep & _is_valid(values, name))
         contents = values.field(VALUE_TYPE.get_field_index(name)).take(pa.array(left_out)).to_pylist()

@@ -1,7 +1,7 @@
 """Removes rows that are too old or too many, in small portions, so that no commit waits long for it.
 
-Age counts from when rows were stored, not from what their senders say of themselves: a wrong clock elsewhere neither
-keeps rows for ever nor takes new ones away. What is removed is counted in the table `removed`.
+Age counts from the time of storing, not from the senders' timestamps: a wrong clock elsewhere neither keeps rows
+forever nor removes new ones. Removed rows are counted in the table `removed`.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -26,7 +26,7 @@ _SLACK: Final = 1.02
 class Keep:
     """Rows stored less than `age_ns` ago are kept, as long as they take at most `size_bytes`; None is no limit.
 
-    The size is that of the parts of the file that hold rows: space of removed ones is used again, and not given back.
+    The size is that of the parts of the file that hold rows: space of removed rows is reused, and not returned.
     """
 
     age_ns: int | None = None
@@ -34,7 +34,7 @@ class Keep:
 
 
 class Retention:
-    """Removes what a writer's store is not to keep, a portion at each call of `remove_some`."""
+    """Removes rows beyond the limits from a writer's store, a portion at each call of `remove_some`."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Retention:
         self._looked_at_bytes: int | None = None
 
     def remove_some(self) -> int:
-        """Remove one portion of what is not to be kept, the oldest first; how many rows that were, 0 when all that is
-        left is to be kept. Raises StoreError when it cannot be written: then nothing has changed."""
+        """Remove one portion of the rows beyond the limits, the oldest first; return the number of rows, 0 if all
+        others are to be kept. Raises StoreError if the store cannot be written: then nothing has changed."""
         if self._keep.age_ns is not None:
             before_unix_ns = self._unix_ns() - self._keep.age_ns
             for table in TABLES:
@@ -77,7 +77,7 @@ class Retention:
         return removed
 
     def _surplus(self, size_bytes: int) -> int:
-        """Return how many rows there are beyond the size, by what a row takes on average."""
+        """Return how many rows exceed the size, by the average size of a row."""
         with self._writer.database.snapshot() as cursor:
             used_bytes = used_bytes_of(cursor)
             # What is removed leaves the size once whole parts of the file are free: until then no more goes for it.
@@ -88,15 +88,15 @@ class Retention:
         return max(1, round(rows * (used_bytes - size_bytes) / used_bytes))
 
     def _oldest(self) -> Table:
-        """The table that holds the row that was stored first."""
+        """The table with the row that was stored first."""
         with self._writer.database.snapshot() as cursor:
             first = " UNION ALL ".join(f"(SELECT commit_number, '{table}' FROM {table} LIMIT 1)" for table in TABLES)
             oldest = cursor.execute(first).fetchall()
         return min(oldest)[1] if oldest else "turns"
 
     def _remove(self, table: Table, before_unix_ns: int | None, rows: int) -> int:
-        """Remove about so many rows of a table in whole commits, those stored first; only such as were stored before a
-        moment."""
+        """Remove about so many rows of a table in whole commits, the oldest first, and only rows stored before a given
+        time."""
         is_due = "true" if before_unix_ns is None else f"stored_unix_ns < {int(before_unix_ns)}"
         with self._writer.database.snapshot() as cursor:
             # Rows lie in the order of their commits.
@@ -123,7 +123,7 @@ class Retention:
 
 
 def used_bytes_of(cursor: duckdb.DuckDBPyConnection) -> int:
-    """Return what the rows of a database take on the disk, without the space that is free for others."""
+    """Return the size of a database's rows on disk, without free space."""
     return number(cursor, "SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = 'store'")
 
 

@@ -1,6 +1,7 @@
-"""The rows of rollouts in a store: a row for each verdict and each stage that began, who decided it and when.
+"""The rows of rollouts in a store: a row for each verdict and each stage that began, with the time and the deciding
+process.
 
-Rows are only added, each in a transaction of its own: it counts once it is committed, and a row is there once.
+Rows are only added, each in its own transaction: a row is valid once it is committed, and exists once.
 """
 
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ MOST_ENTRIES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RolloutEntry:
-    """One row: a verdict, or where `verdict` is None, a stage that began. `stage` and `since_unix_ns` are where the
-    rollout is after it, `fingerprint` is the plan's. `decided_by` is who judged, or let the stage begin."""
+    """One row: a verdict, or if `verdict` is None, a stage that began. `stage` and `since_unix_ns` are the state of the
+    rollout after it, `fingerprint` is the plan's. `decided_by` is the process that judged, or started the stage."""
 
     sequence: int
     at_unix_ns: int
@@ -42,7 +43,7 @@ class RolloutEntry:
 
     @property
     def logged(self) -> LoggedVerdict | None:
-        """The verdict with its moment; None for a stage that began."""
+        """The verdict with its time; None for a stage that began."""
         if self.verdict is None:
             return None
         return LoggedVerdict(self.at_unix_ns, self.verdict.stage, self.since_unix_ns, self.verdict)
@@ -50,8 +51,8 @@ class RolloutEntry:
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout as the store keeps it. `entries` are in their order, thinned where there are many: those at which a
-    decision or a stage changed are all there."""
+    """A rollout as the store keeps it. `entries` are in order, thinned if there are many: all entries at which a
+    decision or a stage changed are included."""
 
     name: str
     plan_text: str
@@ -67,7 +68,7 @@ class RolloutRecord:
 @dataclass(frozen=True, slots=True)
 class KeptHistory:
     """The state that the gate takes from earlier looks, and the number and decision of the newest row. `moves` is how
-    many times somebody said that a stage has begun, `begins_here` how many times of the present one."""
+    often a stage was started, `begins_here` how often the current one."""
 
     history: RolloutHistory
     sequence: int
@@ -77,7 +78,7 @@ class KeptHistory:
 
 
 class RolloutRow(msgspec.Struct, frozen=True):
-    """A row to be kept; the first of a rollout holds the text of its plan."""
+    """A row to store; the first of a rollout has the text of its plan."""
 
     rollout: str
     entry: RolloutEntry
@@ -85,8 +86,8 @@ class RolloutRow(msgspec.Struct, frozen=True):
 
 
 def insert_row(database: Database, row: RolloutRow) -> None:
-    """Commit a row; one that is there already is left as it is. Raises StoreError where it cannot be kept, and where
-    the rollout has another row of this number."""
+    """Commit a row; an existing one is left as it is. Raises StoreError if it cannot be stored, and if the rollout has
+    another row of this number."""
     entry, verdict = row.entry, row.entry.verdict
     logged = entry.logged
     look = None if logged is None else logged.look
@@ -118,7 +119,7 @@ def insert_row(database: Database, row: RolloutRow) -> None:
 
 
 def in_use(directory: Path, rollout: str) -> StoreError:
-    """The error where two decide on one rollout."""
+    """The error if two processes decide on one rollout."""
     return StoreError(f"{directory}: another process evaluates the rollout {rollout}; ask that one, or end it")
 
 
@@ -190,6 +191,6 @@ def rollout_history(connection: StoreConnection, name: str) -> KeptHistory | Non
 
 
 def has_rollouts(connection: StoreConnection | duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the store has the table of these rows: one that was last written before there were any has
-    none."""
+    """Return whether the store has the table of these rows: a store last written by a version without rollouts does
+    not."""
     return bool(connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'rollout_rows'").fetchall())

@@ -1,9 +1,9 @@
-"""The columns of the store, derived from the turn and the metrics, and the way of a row in and out.
+"""The columns of the store, derived from the turn and the metrics, and the conversion of rows.
 
 `turns` has a column per field of `Turn`, one per metric (computed at ingest by its one definition; a metric that is a
 field of the turn shares the field's column), two for the bounds of each metric that is not exact, and `ended_unix_ns`.
-`spans` are whole, as they were received; each of their columns is one of the OpenTelemetry Collector's ClickHouse table
-`otel_traces`. `points` are the points of OTLP's metrics, of every kind.
+`spans` are complete, as they were received; each of their columns is one of the OpenTelemetry Collector's ClickHouse
+table `otel_traces`. `points` are the points of OTLP's metrics, of every kind.
 """
 
 import math
@@ -188,7 +188,7 @@ def _integers(value: object) -> Iterable[int]:
 
 
 def ended_unix_ns(turn: Turn) -> int:
-    """Wall-clock moment of the turn's last known timestamp; its beginning where it has none."""
+    """The wall-clock time of the turn's last known timestamp; its start if it has none."""
     moments = known_timestamps(turn).values()
     return turn.started_unix_ns + max(0, max(moments, default=turn.started_perf_ns) - turn.started_perf_ns)
 
@@ -299,7 +299,7 @@ def turn_from_row(row: dict[str, Any]) -> Turn:
 
 
 def span_from_row(row: dict[str, Any]) -> SpanRow:
-    """The span of a row of the store, its texts fit to be shown: control characters are written out."""
+    """The span of a row of the store, with control characters in its texts written out."""
     return SpanRow(
         trace_id=row["trace_id"],
         span_id=row["span_id"],
@@ -333,7 +333,7 @@ def span_from_row(row: dict[str, Any]) -> SpanRow:
 
 
 def with_turn(span: SpanRow, turn: Turn | None) -> SpanRow:
-    """The span with the attributes that are stored in the row of its turn only; any other span as it is."""
+    """The span with the attributes that are stored only in the row of its turn; any other span as it is."""
     if turn is None or span.name != semconv.SPAN_TURN:
         return span
     from_turn = {

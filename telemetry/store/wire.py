@@ -1,8 +1,8 @@
-"""The store's questions as they are asked here and as they travel.
+"""The store's questions, in this process and on the wire.
 
-A `StoreQuestion` is made of the function that answers it: as an attribute of `StoreReader`, or as the decorator of the
-function. From that function's signature come the parameters in JSON, from its annotation the answer in MessagePack or
-JSON. What a view asks is asked together: answered from one snapshot, by a sidecar in one request.
+A `StoreQuestion` is made from the function that answers it: as an attribute of `StoreReader`, or as the decorator of
+the function. The parameters in JSON derive from that function's signature, the answer in MessagePack or JSON from its
+annotation. The questions of a view are sent together: answered from one snapshot, by a sidecar in one request.
 """
 
 import functools
@@ -39,7 +39,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion(Generic[_Answer]):
-    """A question with its parameters, and what answers it from a snapshot."""
+    """A question with its parameters, and the function that answers it from a snapshot."""
 
     name: str
     parameters: Mapping[str, object]
@@ -51,8 +51,8 @@ class _Asks(Protocol):
 
 
 class StoreQuestion(Generic[_Parameters, _Answer]):
-    """One of the store's questions: `question(reader, ...)` asks it by itself, as does `reader.page(...)` where it is
-    the attribute `page` of the reader; `question.of(...)` is for asking it together with others."""
+    """One of the store's questions: `question(reader, ...)` sends it alone, as does `reader.page(...)` if it is the
+    attribute `page` of the reader; `question.of(...)` is for sending it together with others."""
 
     def __init__(self, answer: Callable[Concatenate[StoreConnection, _Parameters], _Answer]) -> None:
         self._answer = answer
@@ -137,7 +137,7 @@ def questions() -> tuple[str, ...]:
 
 @functools.cache
 def _find_all() -> None:
-    """Import every module with questions: a page that nobody opened in this process may have one of its own."""
+    """Import every module with questions: a page that was not opened in this process may define one."""
     package = importlib.import_module("telemetry.store.questions")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
@@ -151,7 +151,7 @@ def question_named(name: str) -> StoreQuestion[..., Any]:
 
 
 def asked_together(body: bytes) -> list[AskedQuestion[Any]]:
-    """The questions of a request that asks several: a list in JSON, each by `name` with its `parameters`. Raises
+    """Parse a request with several questions: a list in JSON, each by `name` with its `parameters`. Raises
     BadQuestionError."""
     try:
         named = msgspec.json.decode(body, type=_Together)
@@ -167,7 +167,8 @@ def answer(reader: _Asks, name: str, parameters: bytes) -> object:
 
 
 class Owner(msgspec.Struct):
-    """The owner of a store, in `owner.json` next to it: where it answers questions, and the token that it asks for."""
+    """The owner of a store, in `owner.json` next to it: the address that answers questions, and the token that it
+    requires."""
 
     pid: int
     url: str
@@ -175,8 +176,8 @@ class Owner(msgspec.Struct):
 
 
 class AskedSidecar:
-    """The sidecar at an address, asked what a reader answers of a folder. `owns` is the store whose `owner.json` names
-    it, None where somebody else does. Raises StoreError for a bad address."""
+    """The sidecar at an address, which answers the questions of a reader. `owns` is the store whose `owner.json` names
+    it, None for any other. Raises StoreError for a bad address."""
 
     def __init__(
         self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S, owns: Path | None = None
@@ -186,8 +187,8 @@ class AskedSidecar:
         self.address = self._sidecar.address
 
     def ask(self, asked: Sequence[AskedQuestion[Any]]) -> tuple[Any, ...]:
-        """The answers to questions, in one request, from one snapshot. Raises StoreError when the sidecar cannot be
-        reached, refuses, or answers what this version does not understand."""
+        """The answers to questions, in one request, from one snapshot. Raises StoreError if the sidecar cannot be
+        reached, refuses, or answers in a way that this version does not understand."""
         types: tuple[Any, ...] = tuple(question_named(question.name).type_of_answer for question in asked)
         if len(asked) == 1:
             answer = self._post(f"{QUERY_PATH}/{asked[0].name}", asked[0].parameters)
@@ -207,7 +208,7 @@ class AskedSidecar:
             raise self._sidecar.of_another_version("its answer", error) from error
 
     def keep(self, row: RolloutRow) -> None:
-        """Commit a row of a rollout. Raises StoreError if it could not."""
+        """Commit a row of a rollout. Raises StoreError if it could not be committed."""
         answer = self._post(KEEP_PATH, row)
         if answer.status != OK:
             raise self._sidecar.refused(answer)
@@ -217,7 +218,7 @@ class AskedSidecar:
 
 
 def owner_of(directory: Path) -> AskedSidecar | None:
-    """The sidecar that says of itself that it owns a store; None where no file does."""
+    """The sidecar that owns a store according to its `owner.json`; None without such a file."""
     try:
         owner = msgspec.json.decode((directory / OWNER_NAME).read_bytes(), type=Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -226,7 +227,7 @@ def owner_of(directory: Path) -> AskedSidecar | None:
 
 
 def _unknown(sent: Any, understood: Any) -> str | None:
-    """A name that was sent and not understood, at any depth."""
+    """Return a name, at any depth, that was sent and not understood."""
     if isinstance(sent, list) and isinstance(understood, list | tuple):
         parts: list[tuple[Any, Any]] = list(zip(sent, understood, strict=False))
     elif isinstance(sent, dict) and isinstance(understood, dict):

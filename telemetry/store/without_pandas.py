@@ -1,7 +1,7 @@
-"""Keeps pandas out of a process that has no use for it.
+"""Keeps pandas out of a process that does not need it.
 
-Where pandas is installed, pyarrow imports it for the first value that it converts from Python or into it: 0.15 s of CPU
-and 40 MB in each process. Only a process's own entry point may decide that nothing in it needs pandas.
+If pandas is installed, pyarrow imports it for the first value that it converts from or to Python: 0.15 s of CPU and 40
+MB in each process. Only a process's own entry point may decide that nothing in it needs pandas.
 """
 
 import sys
@@ -20,7 +20,7 @@ class _Refusing(MetaPathFinder):
         path: object = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Raise for pandas; anything else is found by others."""
+        """Raise for pandas; leave anything else to the other finders."""
         if fullname == _REFUSED:
             raise ModuleNotFoundError(f"No module named {_REFUSED!r}: this process does without it", name=_REFUSED)
         return None

@@ -1,7 +1,7 @@
-"""The one writer of a store: what an append has returned is on the disk, and a reader sees all of it or none of it.
+"""The one writer of a store: once an append returns, it is on disk, and a reader sees all of it or none of it.
 
-An append is one transaction. A row that is stored already is left out of it: its identity is looked for among the rows
-of about its moment, in the same transaction, so that a batch which is sent twice is stored once, however late.
+An append is one transaction. Rows that are already stored are left out: their identity is searched among the rows of
+about the same time, in the same transaction, so that a batch sent twice is stored once, however late.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -52,8 +52,8 @@ _SAME: Final[dict[Table, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppendedTables:
-    """The result of an append, durable now: which of the given turns were new, the new spans and points as they were
-    stored, and how many rows were there already."""
+    """The durable result of an append: which of the given turns were new, the new spans and points as stored, and how
+    many rows were already stored."""
 
     turn_places: Sequence[int]
     spans: ArrowTable
@@ -112,7 +112,7 @@ class _Statements:
         return set(identity.keys(table, pa.Table.from_arrays(columns, schema=schema)))
 
     def insert(self, table: Table, content: ArrowTable, stored_unix_ns: Any, commit: int) -> None:
-        """Insert rows with the moments at which they were stored. A column that they lack is unknown."""
+        """Insert rows with the times of storing. Missing columns are null."""
         schema, rows = self._new[table].content.schema, content.num_rows
         columns = {name: content.column(name) for name in content.column_names}
         columns |= {"stored_unix_ns": stored_unix_ns, "commit_number": pa.array(np.full(rows, commit, np.int64))}
@@ -127,10 +127,10 @@ class _Statements:
 
 
 class StoreWriter:
-    """Owns a store (created when missing) until `close`; thread-safe.
+    """Owns a store (created if missing) until `close`; thread-safe.
 
-    Raises StoreError when another process holds the store and when it cannot be used. `keep_text` stores transcripts
-    and prompts; without it they are removed here, so that no way in can store them.
+    Raises StoreError if another process owns the store and if it cannot be used. `keep_text` stores transcripts and
+    prompts; without it they are removed here, so that no caller can store them.
     """
 
     def __init__(
@@ -165,22 +165,22 @@ class StoreWriter:
 
     @property
     def commits(self) -> int:
-        """Number of commits of the store: it changes with whatever is stored."""
+        """The number of commits of the store, which changes with everything stored."""
         return self._commits
 
     def why_unwritable(self) -> str | None:
-        """Return why the last append failed, None when it did not."""
+        """Return why the last append failed, None if it did not."""
         return self.database.why_unwritable
 
     def checkpoint_when_due(self) -> None:
-        """Put a long log of the database into its file, where the disk has room for it: for an owner that has the
-        database leave it to this."""
+        """Merge a long write-ahead log into the database file, if the disk has room for it; automatic checkpoints are
+        disabled."""
         if self._log_bytes() >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Put what was committed into the file itself, where the disk has room for it: DuckDB gives up a file for which
-        there is none, and `reopen` is to follow."""
+        """Merge committed rows into the database file, if the disk has room for it: without room DuckDB invalidates the
+        database, and `reopen` must follow."""
         if shutil.disk_usage(self.directory).free < self._log_bytes() + _CHECKPOINT_ROOM_BYTES:
             return
         with self._lock:
@@ -190,8 +190,8 @@ class StoreWriter:
                 self.database.why_unwritable = reason_of(error)
 
     def reopen(self) -> None:
-        """Open the file again where DuckDB has given it up. Raises StoreError when it cannot be opened; then this may
-        be tried again."""
+        """Open the file again if DuckDB has invalidated it. Raises StoreError if it cannot be opened; then this may be
+        tried again."""
         with self._lock:
             self._cursor.close()
             self._recent.clear()
@@ -207,14 +207,14 @@ class StoreWriter:
             return 0
 
     def append(self, batch: Batch) -> AppendedTables:
-        """Append rows that are objects, as `append_tables` does tables."""
+        """Append rows given as objects, as `append_tables` does with tables."""
         return self.append_tables(turns_table(batch.turns), spans_table(batch.spans), points_table(batch.points))
 
     def append_tables(self, turns: ArrowTable, spans: ArrowTable, points: ArrowTable) -> AppendedTables:
-        """Store what is new in tables of the store's schemas; when this returns it is durable.
+        """Store the new rows of tables with the store's schemas; when this returns they are durable.
 
-        Raises StoreError when it could not be written (a full disk): then nothing of it is stored, and the same tables
-        may be appended again.
+        Raises StoreError if they could not be written (a full disk): then nothing is stored, and the same tables may be
+        appended again.
         """
         given: dict[Table, ArrowTable] = {"turns": turns, "spans": spans, "points": points}
         received = sum(content.num_rows for content in given.values())
@@ -260,7 +260,7 @@ class StoreWriter:
         return [kept[place][0] for place in places]
 
     def _remove_turns(self, turns: Sequence[Turn]) -> dict[tuple[str, str], int]:
-        """Remove stored turns; when each was stored, by its ids."""
+        """Remove stored turns; return when each was stored, by its ids."""
         self._recent.pop("turns", None)
         if not turns:
             return {}
@@ -280,8 +280,8 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def change(self) -> Generator[duckdb.DuckDBPyConnection]:
-        """A cursor in a transaction that is committed at the end, for what removes or imports rows. Raises StoreError
-        when it could not be written."""
+        """A cursor in a transaction that is committed at the end, for removing or importing rows. Raises StoreError if
+        it could not be written."""
         with self._lock, self._transaction():
             self._recent.clear()
             yield self._cursor
@@ -326,7 +326,7 @@ class StoreWriter:
         self._cursor.execute("UPDATE store_state SET commits = ?", [self._commits])
 
     def _identified(self, table: Table, content: ArrowTable) -> Sequence[tuple[bytes, int]]:
-        """Each row's identity and moment."""
+        """Each row's identity and time."""
         if table not in self._recent:  # nothing is stored after the last moment of those that are stored
             last = f"SELECT coalesce(max({TIME_COLUMNS[table]}), 0) FROM {table}"
             self._recent[table] = RecentIdentities(number(self._cursor, last) + 1)
@@ -352,6 +352,6 @@ def _taken(content: ArrowTable, places: Sequence[int]) -> ArrowTable:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a database or a disk refused something, as part of a sentence."""
+    """Return why a database or a disk failed, as part of a sentence."""
     line = first_line(error)
     return "the disk is full" if "No space left on device" in line else line

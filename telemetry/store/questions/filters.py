@@ -51,8 +51,7 @@ class Condition:
 
 
 def source_of(f: Filter) -> Source:
-    """Return who saw the turns that a filter's figures are taken over: its callers, or in a view by service and day the
-    service."""
+    """Return the source of a filter's figures: its callers, or in a view by service and day the service."""
     return "client" if f.run_id is None or service_day(f.run_id) is None else "service"
 
 
@@ -62,8 +61,7 @@ def viewed(f: Filter) -> Condition:
 
 
 def valid(f: Filter) -> Condition:
-    """Return `viewed` without turns invalid because of the load generator: every figure of the service is over
-    these."""
+    """Return `viewed` without turns that the load generator made invalid: every figure of the service is over these."""
     return viewed(f) & Condition(VALID)
 
 
@@ -83,13 +81,13 @@ def points_of(f: Filter) -> Condition:
 
 
 def farthest_from_0(column: str) -> str:
-    """The value of a column that is farthest from 0, with its sign; of two as far, the positive one, so that the same
-    store gives the same answer each time."""
+    """The value of a column that is farthest from 0, with its sign; of two equally far, the positive one, so that the
+    same store always gives the same answer."""
     return f"CASE WHEN max({column}) >= -min({column}) THEN max({column}) ELSE min({column}) END"
 
 
 def asks_beyond_phases(f: Filter) -> bool:
-    """Return whether the filter asks for something of a turn that has nothing to do with when it began."""
+    """Return whether the filter restricts turns by anything other than their start."""
     return any(getattr(f, name) for name in FILTERED if name != "phase")
 
 
@@ -111,17 +109,17 @@ def metric_column(metric: str) -> str:
 
 
 def is_steady(f: Filter) -> str:
-    """Return whether figures are taken over a turn of a filter: of no ramp, unless the filter names its phase."""
+    """Return whether a turn of a filter is in figures: it is outside ramps, unless the filter names its phase."""
     return "true" if f.phase is not None else f"phase_kind IS DISTINCT FROM '{RAMP}'"
 
 
 def judged(f: Filter) -> Condition:
-    """The turns over which figures are taken: none of a ramp, unless the filter asks for it by its name."""
+    """The turns in figures: outside ramps, unless the filter names one."""
     return turns_of(f) & Condition(is_steady(f))
 
 
 def grouped(f: Filter) -> Condition:
-    """The turns over which counts and metrics are taken: a silent turn asked nothing and is counted apart."""
+    """The turns over which counts and metrics are taken: a silent turn has no question and is counted separately."""
     return judged(f) & viewed(f) & Condition(ASKED)
 
 
@@ -148,14 +146,14 @@ TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
 
 
 def full_turns(connection: StoreConnection, where: Condition, order: str, limit: int, offset: int = 0) -> list[Turn]:
-    """The turns of a condition in an order of columns."""
+    """The turns that meet a condition, ordered by columns."""
     statement = f"SELECT {TURN_COLUMNS} FROM turns WHERE {where.sql} ORDER BY {order} LIMIT ? OFFSET ?"
     return [turn_from_row(row) for row in rows(connection, statement, [*where.values, limit, offset])]
 
 
 def slowest(connection: StoreConnection, f: Filter = ANY, metric: str = HEADLINE, limit: ManyTurns = 10) -> list[Turn]:
-    """The valid client turns with the largest values of a metric, the largest first; none of a ramp. Raises
-    BadQuestionError for a metric that there is none of."""
+    """The valid client turns with the largest values of a metric, the largest first, outside ramps. Raises
+    BadQuestionError for an unknown metric."""
     column = metric_column(metric)
     where = judged(f) & valid(f) & Condition(f"{column} IS NOT NULL")
     return full_turns(connection, where, f"{column} DESC, started_unix_ns, span_id", limit)
@@ -170,7 +168,7 @@ def turns(
     source: Source | None = None,
     outcome: Outcome | None = None,
 ) -> list[Turn]:
-    """Turns of a filter in the order of their beginning, of either source unless one is named."""
+    """Turns of a filter ordered by start, of either source unless one is named."""
     where = turns_of(f)
     for column, wanted in (("source", source), ("outcome", outcome)):
         if wanted is not None:

@@ -61,8 +61,8 @@ def processes(connection: StoreConnection, run_id: str, declared: Iterable[RunSp
 def processes_of_runs(
     connection: StoreConnection, emitted: Mapping[str, Sequence[Row]], declared: Iterable[RunSpan]
 ) -> dict[str, list[ProcessInfo]]:
-    """The processes of several runs, as `processes` gives those of one; by run, `emitted` is what is known of the
-    turns, and `declared` what the runs of the store declared."""
+    """The processes of several runs, as `processes` returns those of one; `emitted` is what is known of the turns by
+    run, and `declared` what the runs of the store declared."""
     if not emitted:
         return {}
     runs = {run_id: _Seen() for run_id in emitted}
@@ -112,7 +112,7 @@ class _Seen:
     last_seen_unix_ns: dict[str, int] = field(default_factory=dict[str, int])
 
     def heard(self, process_id: str, unix_ns: int) -> None:
-        """Keep when a process was last heard of."""
+        """Record when a process was last heard from."""
         self.last_seen_unix_ns[process_id] = max(self.last_seen_unix_ns.get(process_id, 0), unix_ns)
 
     def processes(self) -> list[ProcessInfo]:
@@ -135,7 +135,7 @@ class _Seen:
 
 
 def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
-    """Return how many processes each run was to have, as they declare; without the runs in which none says so."""
+    """Return the declared number of processes of each run; runs without a declaration are left out."""
     counts: dict[str, int] = {}
     for span in declared:
         run_id, asked = span.attributes.get(_RUN_ID), span.attributes.get(_ASKED, "")
@@ -163,7 +163,7 @@ def run_limit(
     """Return why the figures of a run say nothing about the service; None if they do. `known` are its processes,
     `declared` is what the runs of the store declared.
 
-    A service that reports of itself has no load generator, and turns of several runs have none in common.
+    A service that reports itself has no load generator, and the turns of several runs have no common one.
     """
     if run_id is None or service_day(run_id) is not None:
         return None
@@ -174,7 +174,7 @@ _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 
 
 def generator(connection: StoreConnection, f: Filter) -> Generator:
-    """Every figure of SUMMARY_FIGURES over a filter, from what its turns say and the processes' gauges."""
+    """Every figure of SUMMARY_FIGURES over a filter, from its turns and from the processes' gauges."""
     turns, points = _of_turns(connection, f), _of_processes(connection, f)
     return Generator(
         processes=max(turns["processes"], points["processes"]),
@@ -227,7 +227,7 @@ def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
 
 
 def _too_few(figure: HealthFigure, turns: dict[str, Any]) -> int | None:
-    """The number of turns that report a figure where it is a percentile that needs more; else None."""
+    """The number of turns that report a figure, if it is a percentile that needs more; else None."""
     n = turns[f"n_{figure.name}"] if figure.combine == "p99" else MIN_COUNT_FOR["p99"]
     return n if n < MIN_COUNT_FOR["p99"] else None
 
@@ -263,8 +263,8 @@ class StartsOfPhase:
 
 
 def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsOfPhase]:
-    """Count call starts by phase, in order of time; empty without open arrivals, and for a filter that asks for what
-    a start does not know (a cohort, a stretch of time)."""
+    """Count call starts by phase, ordered by time; empty without open arrivals, and for a filter that restricts what a
+    start does not have (a cohort, a period)."""
     if f.since_unix_ns is not None or f.until_unix_ns is not None or asks_beyond_phases(f):
         return {}
     return _by_phase(_starts(connection, points_of(f)), f.phase)
@@ -317,8 +317,8 @@ NO_LOSS: Final = TelemetryLoss(processes=0, emitted=None, received=0, missing=0)
 
 @dataclass(frozen=True, slots=True)
 class LossOfProcess:
-    """Turns of one process: how many it says it `emitted` (None where it does not say), how many were `received`, how
-    many of its numbers in between did not arrive (`holes`), and how many are `missing` for either reason."""
+    """Turns of one process: the number it says it `emitted` (None if it does not), those `received`, the numbers in
+    between that did not arrive (`holes`), and the turns `missing` for either reason."""
 
     process_id: str
     emitted: int | None
@@ -328,14 +328,14 @@ class LossOfProcess:
 
 
 def loss_by_process(connection: StoreConnection, f: Filter) -> tuple[LossOfProcess, ...]:
-    """Missing turns of each process, in the order of their names: holes in the numbers that it gave them, and what it
-    says it emitted and did not arrive. Of the filter only the run narrows this, as numbers know no cohort."""
+    """Missing turns of each process, ordered by name: gaps in its sequence numbers, and turns that it says it emitted
+    but that did not arrive. Of the filter only the run applies, as sequence numbers know no cohort."""
     run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
     return _losses([*_arrived(connection, run, ("process_id",)), *_reported(connection, run, ("process_id",))])
 
 
 def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
-    """Return what is missing of each run by itself. Runs of which nothing is known have no entry."""
+    """Return the missing turns of each run. Runs without any information have no entry."""
     by_run: defaultdict[str, list[Row]] = defaultdict(list)
     every, by = Condition("true"), ("run_id", "process_id")
     for row in (*_arrived(connection, every, by), *_reported(connection, every, by)):
@@ -344,8 +344,8 @@ def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
 
 
 def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> TelemetryLoss:
-    """Return what is missing of some runs together. How many turns were emitted is not known where one of them does not
-    say it."""
+    """Return the missing turns of some runs together. The number of emitted turns is unknown if one of them does not
+    report it."""
     by_run = loss_by_run(connection)
     losses = [by_run.get(run_id, NO_LOSS) for run_id in run_ids]
     emitted = [loss.emitted for loss in losses if loss.emitted is not None]
@@ -360,8 +360,8 @@ def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> Teleme
 def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -> list[Row]:
     """Return by process how many numbers of its turns arrived, and how many in between did not.
 
-    A process may outlive a run (an assistant does): where the store has lower numbers of it, its numbers are looked at
-    from the run's first to the run's last, whichever runs the turns in between belong to.
+    A process may outlive a run (an assistant does): if the store has lower numbers of it, its numbers from the run's
+    first to the run's last are used, whichever runs the turns in between belong to.
     """
     columns = ", ".join(by)
     # Numbers are counted by blocks of 64, as bits; few processes outlive a run: only those of these are put in order.
@@ -443,8 +443,8 @@ MOST_PROCESSES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class GaugeSeries:
-    """One gauge over time in its unit: the worst value of each process in each bucket of `width_ns`, None where it
-    reported none. Of more than MOST_PROCESSES processes those with the worst values are here, of `processes`."""
+    """One gauge over time in its unit: the worst value of each process in each bucket of `width_ns`, None if it
+    reported none. Of more than MOST_PROCESSES processes, those with the worst values are included."""
 
     gauge: str
     width_ns: int
@@ -477,8 +477,8 @@ def instrument_answer(connection: StoreConnection, f: Filter) -> InstrumentAnswe
 
 
 def gauge_series(connection: StoreConnection, f: Filter) -> dict[str, GaugeSeries]:
-    """Each gauge of SERIES that was reported, by its name. Processes know their run and the time, and nothing else of
-    the filter."""
+    """Each gauge of SERIES that was reported, by name. Gauges know their run and the time, but nothing else that a
+    filter restricts."""
     names = {GAUGES[gauge].metric: gauge for gauge in SERIES}
     where = points_of(f)
     chosen = f"name IN ({', '.join('?' for _ in names)}) AND process_id IS NOT NULL AND {where.sql}"

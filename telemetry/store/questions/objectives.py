@@ -1,8 +1,8 @@
-"""Turns counted by objectives: the rule of `telemetry.objectives.judgment` as SQL, and what is counted by it.
+"""Turns counted by objectives: the rule of `telemetry.objectives.judgment` as SQL, and the counts by it.
 
-`with_judgments` gives a table of turns with a column for each objective, which says of the turn that it is good, bad,
-open with its cause, or nothing. Counts, sampling intervals, the columns of a comparison and the selections of an
-explanation are all taken from these columns.
+`with_judgments` returns a table of turns with a column for each objective: whether the turn is good, bad, open with its
+cause, or does not count. Counts, sampling intervals, the columns of a comparison and the selections of an explanation
+are all taken from these columns.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -69,7 +69,7 @@ _BROKEN_OFF: Final = "failure_kind IS NOT DISTINCT FROM 'interrupted'"
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCount:
-    """The turns of one objective. `withheld` says why none counts where the wire withholds the metric."""
+    """The turns of one objective. `withheld` says why none counts if the wire withholds the metric."""
 
     turns: EligibleTurns = field(default_factory=EligibleTurns)
     withheld: str | None = None
@@ -77,14 +77,14 @@ class ObjectiveCount:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """The inputs of `objectives.slo.judge`, of the objectives that were counted together: over all turns of the filter,
+    """The inputs of `objectives.slo.judge` for the objectives that were counted together: over all turns of the filter,
     and over those of each cohort. Every method raises KeyError for an objective that was not among them."""
 
     whole: Mapping[str, ObjectiveCount]
     cohorts: Mapping[str, Mapping[str, ObjectiveCount]] = field(default_factory=dict[str, dict[str, ObjectiveCount]])
 
     def count(self, objective: Objective) -> EligibleTurns:
-        """The turns of an objective. Raises NotObservable when none counts because the wire withholds the metric."""
+        """The turns of an objective. Raises NotObservable if none counts because the wire withholds the metric."""
         counted = self.whole[objective.name]
         if counted.withheld is not None:
             raise NotObservable(counted.withheld)
@@ -155,7 +155,7 @@ def counts_by(
 
 
 def _portions(objectives: Sequence[Objective]) -> Iterator[Sequence[Objective]]:
-    """The objectives that one statement is about: the time to plan it grows with the square of its columns."""
+    """Split the objectives over several statements: the time to plan one grows with the square of its columns."""
     return (objectives[begin : begin + _TOGETHER] for begin in range(0, len(objectives), _TOGETHER))
 
 
@@ -226,8 +226,8 @@ def _answer(
 def sampling_intervals(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective]
 ) -> dict[str, tuple[float, float]]:
-    """The 95 % sampling interval of each objective's share of good turns among those that are not open, by its name:
-    turns of one call are not independent. Without those of which less than two calls have such a turn."""
+    """The 95 % sampling interval of each objective's share of good turns among those that are not open, by name: turns
+    of one call are not independent. Objectives with such turns of less than two calls are left out."""
     intervals: dict[str, tuple[float, float]] = {}
     for some in _portions(objectives):
         table = with_judgments(judged(f) & viewed(f), some, source_of(f))
@@ -247,7 +247,7 @@ def sampling_intervals(
 
 
 def column_of(place: int) -> str:
-    """The column with what the objective at a place says of a turn: a place in JUDGMENTS, NULL where it does not
+    """The column with the judgment of a turn by an objective: an index into JUDGMENTS, NULL if the turn does not
     count."""
     return f"judged_{place}"
 
@@ -258,7 +258,7 @@ def is_withheld(metric: str) -> str:
 
 
 def matching(objective: Objective) -> Condition:
-    """The turns of the dimensions that an objective is narrowed to."""
+    """The condition of the turns to which an objective is restricted."""
     condition = Condition("true")
     for name in OF_OBJECTIVES:
         if (wanted := getattr(objective, name)) is not None:
@@ -269,8 +269,8 @@ def matching(objective: Objective) -> Condition:
 def with_judgments(where: Condition, objectives: Sequence[Objective], source: Source) -> Condition:
     """The turns of a source that meet a condition, as a table: all columns of a turn and one for each objective.
 
-    Whether a stage is shown is asked of all turns of their runs: where a cohort or a minute has none, it is missing.
-    Raises StoreError for an objective about a metric that there is none of, or without what its kind needs.
+    Whether a stage is shown is decided over all turns of their runs: if a cohort or a minute has no value, it is
+    missing. Raises StoreError for an objective with an unknown metric, or without what its kind needs.
     """
     if not objectives:
         return Condition(f"(SELECT * FROM turns WHERE {where.sql})", where.values)
@@ -317,7 +317,7 @@ def _has_value(metric: Metric) -> str:
 
 
 def _judgment(objective: Objective, source: Source, by_value: str) -> Condition:
-    """Return what an objective says of a turn; `by_value` is the column of what it says of the value alone."""
+    """Return the judgment of a turn by an objective; `by_value` is the column with the judgment of the value alone."""
     if objective.kind == "metric":
         rule = Condition(_metric_rule(objective, source, by_value))
     elif objective.kind == "outcome":
@@ -367,7 +367,7 @@ def _metric_rule(objective: Objective, source: Source, by_value: str) -> str:
 
 
 def _threshold(metric: Metric, objective: Objective) -> str:
-    """A threshold as a literal, so that it is compared as exactly as it is in memory: of integers the one below."""
+    """A threshold as a literal that compares as exactly as in memory: for integers, the next one below."""
     threshold = objective.threshold or 0
     if metric.unit not in ("ns", "count"):
         return f"{threshold!r}::DOUBLE"
@@ -377,7 +377,7 @@ def _threshold(metric: Metric, objective: Objective) -> str:
 
 
 def _value_rule(objective: Objective) -> str:
-    """Return the rule by the interval of the value, or by the value where its interval is not known."""
+    """Return the rule by the interval of the value, or by the value if its interval is not known."""
     metric = METRICS[objective.metric or ""]
     value, threshold = metric.column, _threshold(metric, objective)
     if metric not in BOUNDED:
@@ -447,7 +447,8 @@ def _no_value(metric: Metric) -> str:
 
 
 def _cut_rule(metric: Metric, threshold: str, by_value: str) -> str:
-    """Return the rule for a turn that the generator ended: what had not arrived by then took at least as long."""
+    """Return the rule for a turn that the generator ended early: stages that had not ended by then took at least that
+    long."""
     connected = f"WHEN speech_start_perf_ns IS NOT NULL THEN {CUT}" if metric.name == CONNECT else ""
     if metric.name not in SETTLED:
         by_value = f"coalesce(nullif({by_value}, {GOOD}), {CUT})"
@@ -470,8 +471,7 @@ def _missing_rule(metric: Metric, threshold: str, source: Source) -> str:
 
 
 def _waited_beyond(metric: Metric, threshold: str) -> str:
-    """Return whether the caller had certainly waited longer than the threshold for what had not come when the turn
-    ended."""
+    """Return whether the caller had certainly waited longer than the threshold when the turn ended."""
     since = WAITED_FROM.get(metric.name)
     if since is None:
         return "false"

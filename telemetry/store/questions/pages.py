@@ -1,4 +1,4 @@
-"""The pages of the dashboard, each from one consistent read: the head that all have, and what each shows."""
+"""The pages of the dashboard, each from one consistent read: the head that all have, and the content of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +65,7 @@ class ViewHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadedAnswer:
-    """The answer to a page's question: the head of the page, and in each subclass what else the page shows."""
+    """The answer to a page's question: the head of the page, and in each subclass the page's content."""
 
     head: ViewHead
 
@@ -81,12 +81,12 @@ class HeadedAnswer:
 
     @property
     def summary(self) -> Summary | None:
-        """The summary of the page's turns, whatever else is asked of them."""
+        """The summary of the page's turns, whatever else the question restricts."""
         return self.head.summary
 
     @property
     def choices(self) -> Mapping[str, tuple[str, ...]]:
-        """The values of each dimension which occur in the page's run, whatever it is narrowed to."""
+        """The values of each dimension in the page's run, whatever the page is narrowed to."""
         return self.head.values
 
 
@@ -94,7 +94,7 @@ _VIEW: Final = ViewQuestion()
 
 
 def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
-    """Find the run and sum it up; a head without a run where there is no such run."""
+    """Find the run and summarize it; the head has no run if it does not exist."""
     known = runs(connection)
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
@@ -111,7 +111,7 @@ def window_of(run: RunRecord, window: Window) -> int | None:
 
 
 def _narrowed(known: Sequence[RunRecord], f: Filter, window: Window) -> tuple[RunRecord | None, Filter]:
-    """The run that is meant, and the filter that is about its turns alone."""
+    """The run of the filter, and the filter restricted to its turns."""
     run = (
         newest_run(known) if f.run_id is None else next((record for record in known if record.run_id == f.run_id), None)
     )
@@ -173,7 +173,7 @@ class PageAnswer:
 
 
 def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer:
-    """Answer all of it. Raises BadQuestionError for a metric that there is none of."""
+    """Answer the Now page. Raises BadQuestionError for an unknown metric."""
     declared = run_spans(connection)
     known = runs_declared(connection, declared)
     run, f = _narrowed(known, asked.filter, asked.window_ns)
@@ -209,8 +209,7 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
 def _cause(
     connection: StoreConnection, f: Filter, asked: PageQuestion, counts: ObjectiveCounts
 ) -> tuple[MissCause | None, Objective | None]:
-    """Return what is shown of why the leading objective is missed, and the objective whose bad turns are to be
-    explained."""
+    """Return the likely cause of a missed leading objective, and the objective whose bad turns are to be explained."""
     verdicts = judge(asked.objectives, counts.count)
     missed = leading_miss(asked.objectives, verdicts)
     headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
@@ -218,7 +217,7 @@ def _cause(
 
 
 def buckets_for(turns: int, asked: PageQuestion) -> int:
-    """Return how many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
+    """Return how many buckets a timeline may have so that each has enough turns for a meaningful percentile."""
     return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
 
 
@@ -229,14 +228,14 @@ def _dots(connection: StoreConnection, f: Filter, limit: int) -> list[Turn]:
 
 @dataclass(frozen=True, slots=True)
 class CachePage(HeadedAnswer):
-    """The head of the page and what is known of caches, routes and fallbacks."""
+    """The head of the page, and the figures of caches, routes and fallbacks."""
 
     cache: CacheAnswer = CacheAnswer()  # noqa: RUF009 - immutable
 
 
 @dataclass(frozen=True, slots=True)
 class InstrumentPage(HeadedAnswer):
-    """The head of the page and what is known of the instrument."""
+    """The head of the page, and the figures of the instrument."""
 
     instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable
 

@@ -1,4 +1,4 @@
-"""Client turns compared with what the service reported of them: how far the two agree, where the time of a turn goes.
+"""Client turns compared with the service's report on them: how far the two agree, and where the time of a turn goes.
 
 A turn's row holds both sides (telemetry.store.pairing).
 """
@@ -87,8 +87,8 @@ def paired(
 
 
 def _not_heard(connection: StoreConnection, f: Filter) -> int:
-    """Count responses with a wait stated by the service that no caller heard: those of the filter's run, or of the
-    calls of a filter that is narrower than that."""
+    """Count responses for which the service states a wait but that no caller heard: those of the filter's run, or of
+    the calls of a narrower filter."""
     if replace(f, run_id=None) != ANY:
         heard = turns_of(f) & viewed(f)
         mine = Condition(f"heard_call IN (SELECT heard_call FROM turns WHERE {heard.sql})", heard.values)
@@ -108,8 +108,8 @@ def _not_heard(connection: StoreConnection, f: Filter) -> int:
 
 
 def stage_budget(connection: StoreConnection, f: Filter = ANY) -> dict[str, StageStats]:
-    """Return where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
-    (`unexplained`: network, playout). Stages that no turn shows are left out."""
+    """Split voice-to-voice into endpointing, asr, llm, tts, leading_silence, and the unexplained rest (`unexplained`:
+    network, playout). Stages that no turn shows are left out."""
     return paired(connection, f)[1]
 
 
@@ -127,7 +127,8 @@ def _stage(stage: str, row: Row, *, by_service: bool) -> StageStats:
 
 
 def both_sides(connection: StoreConnection, trace_id: str, turn_index: Natural) -> tuple[Turn | None, Turn | None]:
-    """The turn of a place in the call of a trace, heard and reported; None for a side that is not in the store."""
+    """The turn at a position in the call of a trace, as heard and as reported; None for a side that is not in the
+    store."""
     columns, order = f"{TURN_COLUMNS}, other_turn, other_started_unix_ns", "source, started_unix_ns, span_id"
     stored = rows_of_trace(connection, "turns", trace_id, columns=columns, order=order)
     shown = next((row for row in stored if row["turn_index"] == turn_index), None)

@@ -1,8 +1,8 @@
-"""Percentiles of the values of turns, put in order in memory: of all values, or of very many from the turns of one in
-ONE_IN calls, each with an interval of its own.
+"""Percentiles of the values of turns, sorted in memory: of all values, or of very many from the turns of one in ONE_IN
+calls, each with an interval.
 
-Which calls these are is decided by a hash of a call's identity, so that every call is wholly in or out. Nothing is
-stored for it: to pick them takes no longer than to read a table of their own (measured at a million turns).
+The calls are sampled by a hash of a call's identity, so that every call is completely in or out. Nothing is stored for
+it: sampling takes no longer than reading a separate table (measured at a million turns).
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -39,7 +39,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Quantiles, and of each the interval that holds the exact one with 95 % confidence."""
+    """Quantiles, and for each the interval that holds the exact one with 95 % confidence."""
 
     quantiles: tuple[float, ...]
     within: tuple[tuple[float, float], ...]
@@ -61,7 +61,7 @@ def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate
     known: dict[int, float] = {0: 0.0, n: 0.0}
 
     def deviation(place: int) -> float:
-        """The standard error of the share of the values before a place, by linearization."""
+        """The standard error of the share of the values before an index, by linearization."""
         if place not in known:
             # The values before it and those behind it deviate alike: the fewer are counted.
             some = calls[:place] if 2 * place < n else calls[place:]
@@ -160,7 +160,7 @@ class _HeldValues:
 def _held(
     connection: StoreConnection, groups: Groups, asked: Mapping[Values, Sequence[str | None]], drawn: Condition = _ALL
 ) -> Iterator[tuple[Values, str | None, _HeldValues]]:
-    """Each of some values for each of its groups, of the turns that are drawn."""
+    """Yield each quantity for each of its groups, over the sampled turns."""
     values, names = (
         [quantity for quantity in asked if asked[quantity]],
         [*dict.fromkeys(chain.from_iterable(asked.values()))],
@@ -193,7 +193,7 @@ def _held(
 
 
 def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
-    """Add the estimates of some values to the row of a group, if they are of enough calls."""
+    """Add the estimates of some values to the row of a group, if they are from enough calls."""
     calls = np.unique(held.calls, return_inverse=True)[1].reshape(-1)
     for side, column in held.columns.items():
         estimated = estimate(column, calls, _FRACTIONS)
@@ -207,5 +207,5 @@ def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
 
 
 def stated(within: Sequence[tuple[float, float]] | None) -> dict[str, tuple[float, float]]:
-    """The intervals of estimates by the names of the percentiles; empty where they are exact."""
+    """The intervals of estimates by the names of the percentiles; empty if they are exact."""
     return {} if within is None else dict(zip(("p50", "p95", "p99"), within, strict=True))

@@ -51,8 +51,8 @@ _ANY_TARGET: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RolloutQuestion(TurnColumns):
-    """The cohorts, and the columns of their turns; `services` for whose turns, where it names some. The cohort of the
-    filter is not looked at."""
+    """The cohorts, and the columns of their turns; `services` restricts whose turns are used. The cohort of the filter
+    is ignored."""
 
     candidate: str
     control: str
@@ -77,8 +77,8 @@ class RolloutTurns:
 
 
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> RolloutTurns:
-    """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that the
-    store does not have, and for more turns than an answer can carry."""
+    """The turns, outside ramps unless the filter names one, without silent ones. Raises StoreError for a column that
+    the store does not have, and for more turns than an answer can carry."""
     asked.check()
     where = asked_turns(asked)
     in_cohorts = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
@@ -122,7 +122,7 @@ def _nameless(connection: StoreConnection, where: Condition, in_cohorts: Conditi
 
 
 def asked_turns(asked: RolloutQuestion) -> Condition:
-    """The turns of every cohort among which a question compares two."""
+    """The turns of every cohort, of which a question compares two."""
     f = asked.filter
     everyone = Filter(**{name: getattr(f, name) for name in f.__dataclass_fields__ if name != "cohort"})
     condition = judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
@@ -133,7 +133,7 @@ def asked_turns(asked: RolloutQuestion) -> Condition:
 
 
 def _named(service: str) -> str:
-    """A service as `SERVICE` gives it: of an address, HOST:PORT."""
+    """A service in the form of `SERVICE`: for an address, HOST:PORT."""
     match = _ADDRESS.match(service)
     return service if match is None else match[1].lower()
 
@@ -174,7 +174,7 @@ def unit_counts(connection: StoreConnection, asked: RolloutQuestion, in_cohorts:
 
 
 def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Whose turns name the candidate, and whose name the control, as far as turns say so."""
+    """Return the services whose turns name the candidate, and those whose turns name the control."""
     where = asked_turns(replace(asked, services=())) & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     pairs = rows(
         connection,
@@ -214,7 +214,7 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequen
 
 
 def evidence_of(turns: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) -> RolloutEvidence:
-    """The same turns as the gate takes them."""
+    """Convert the turns to the gate's input."""
     return RolloutEvidence(
         candidate=turns.candidate,
         control=turns.control,
@@ -235,8 +235,8 @@ def look(
     objectives: Sequence[Objective] = (),
     others: Sequence[RolloutPlan] = (),
 ) -> GateVerdict:
-    """Look at the stage at which a rollout is, by the turns that a reader has. `others` are plans that are evaluated at
-    the same time. Raises StoreError, and ConfigError where the plan has no such stage."""
+    """Look at the current stage of a rollout, with the turns of a reader. `others` are plans that are evaluated at the
+    same time. Raises StoreError, and ConfigError if the plan has no such stage."""
     seen = turns(question_of(plan, history.stage_since_unix_ns, objectives))
     return decide(plan, evidence_of(seen, others), history, now_unix_ns)
 
@@ -259,7 +259,7 @@ class RolloutPage:
 
 
 def rollout_page(connection: StoreConnection, name: str | None = None, objectives: Objectives = ()) -> RolloutPage:
-    """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
+    """The rollout of this name, else the one with the newest entry; for an unknown name, only the names."""
     newest_first = sorted(kept_rollouts(connection), key=lambda record: -record.entries[-1].at_unix_ns)
     names = tuple(record.name for record in newest_first)
     record = next((record for record in newest_first if name in (None, record.name)), None)

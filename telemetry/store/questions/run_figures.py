@@ -1,5 +1,5 @@
-"""The figures of runs: those of all runs of a store with their verdicts, in a few statements, whatever their number; of
-one run how it went under its own conditions: by the calls in flight, the profile of the speech, its callers' behavior.
+"""The figures of runs: of all runs of a store with their verdicts, in a few statements, whatever their number; of one
+run under its own conditions: by the calls in flight, the audio profile, and its callers' behavior.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -140,7 +140,7 @@ class _ReadRuns:
             self._counts |= count_by_run(connection, _of("service"), objectives, "service")
 
     def listed(self, run: RunRecord) -> ListedRun:
-        """A run with its figures, and unless it goes on with its verdict."""
+        """A run with its figures, and unless it is in progress with its verdict."""
         figures = self._figures.get(run.run_id, _NOTHING)
         p50, p95, p99 = figures["quantiles"] if figures["n"] else (None, None, None)
         listed = ListedRun(
@@ -201,7 +201,7 @@ _NOTHING: Final[Row] = {
 
 
 def _of(source: Source) -> Condition:
-    """The turns that the runs of callers are judged by, or the days of services; none of a ramp."""
+    """The condition of the turns that judge runs of callers, or days of services, outside ramps."""
     negation = "" if source == "service" else "NOT "
     return Condition(f"source = '{source}' AND {_STEADY} AND {negation}starts_with(run_id, '{SERVICE_RUN_PREFIX}')")
 
@@ -252,7 +252,7 @@ class RunDetails:
 
 
 def run_details(connection: StoreConnection, run_id: str) -> RunDetails:
-    """All of it for one run; nothing of a run that is not there."""
+    """The details of one run; empty for an unknown run."""
     f = Filter(run_id=run_id)
     whole = summary(connection, f)
     turns = whole.turns
@@ -271,7 +271,8 @@ def run_details(connection: StoreConnection, run_id: str) -> RunDetails:
 
 
 def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
-    """Return figures by levels of load of a round width. A ramp counts: it is where the load changes."""
+    """Return figures by level of load, in steps of a round width. Ramps are included: they are where the load
+    changes."""
     where, points = filters.turns_of(f) & valid(f), filters.points_of(f)
     flight = f"""
         SELECT bucket, sum(mean) AS calls FROM (
@@ -300,7 +301,7 @@ def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
 
 
 def level_width(most: float) -> int:
-    """The smallest round width by which so many calls take at most MOST_LEVELS levels."""
+    """The smallest round width with at most MOST_LEVELS levels for so many calls."""
     power = 0
     while True:
         for step in _STEPS:
@@ -311,7 +312,7 @@ def level_width(most: float) -> int:
 
 
 def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency, ...]:
-    """Clean first, then by noise and falling SNR."""
+    """The latencies by audio profile, clean first, then by noise and falling SNR."""
     where = filters.judged(f) & valid(f)
     conditions = _grouped(
         connection,
@@ -336,7 +337,7 @@ def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency
 
 
 def _figures(values: Ints) -> tuple[int, float | None, float | None, tuple[float, float] | None]:
-    """Return how many values, p50, p95 and its interval. Of millions they are chosen, not sorted."""
+    """Return the number of values, p50, p95 and its interval. Millions of values are partitioned, not sorted."""
     n, (p50, p95) = len(values), map(float, np.quantile(values, (0.5, 0.95)))
     ranks = interval_ranks(n, 0.95)
     interval = None

@@ -1,4 +1,4 @@
-"""The runs of a store: from what their generators declared or from their turns, and the state of each."""
+"""The runs of a store: from the declarations of their generators or from their turns, and the state of each."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
@@ -58,13 +58,12 @@ class RunSpan:
 
     @property
     def run_id(self) -> str | None:
-        """The run that it declares; None where it names none."""
+        """The run that it declares; None if it names none."""
         return next((self.attributes[name] for name in _RUN_IDS if self.attributes.get(name)), None)
 
 
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
-    """Every `voice.run` span of the store in the order of their beginning, those of one moment by their processes, and
-    of a process its end last."""
+    """Every `voice.run` span of the store, ordered by start, then by process, with the end of a process last."""
     spans = [
         RunSpan(row["start_unix_ns"], row["end_unix_ns"], row["stored_unix_ns"], _texts(row))
         for row in rows(connection, _DECLARED)
@@ -113,14 +112,13 @@ def runs_declared(connection: StoreConnection, declared: Iterable[RunSpan]) -> l
 
 
 def storing_order(run: RunRecord) -> tuple[int, int, str]:
-    """The key of a run in the order of storing: a sender's clock decides only between runs stored together."""
+    """The key to order runs by the time of storing: a sender's clock decides only between runs stored together."""
     return _stored_unix_ns(run), run.first_unix_ns, run.run_id
 
 
 def newest_run(known: Iterable[RunRecord]) -> RunRecord | None:
-    """The run that is meant where none is named: the one of callers that was stored last, or a service's day of which
-    turns were stored long after it. A service that reports while callers are on the line is the other side of their
-    run."""
+    """The run to use if none is named: the run of callers that was stored last, or a service's day whose turns were
+    stored long after it. A service that reports during calls is the other side of their run."""
     known = list(known)
     newest_call_run = max((run for run in known if run.service is None), key=storing_order, default=None)
     newest_service_day = max((run for run in known if run.service is not None), key=storing_order, default=None)
@@ -168,7 +166,7 @@ KEPT_OUTCOMES: Final = ("no_reply", "timeout", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostProcess:
-    """A process of the generator that ended without saying so; None is not known (it may never have begun)."""
+    """A process of the generator that ended without announcing it; None is unknown (it may never have started)."""
 
     worker: str = ""  # "2 of 4", as it named itself
     after_s: float | None = None  # from its beginning to its last sign of life
@@ -176,22 +174,22 @@ class LostProcess:
 
 
 def is_service_slow(total: int, by_outcome: Mapping[str, int], did_not_read: int) -> bool:
-    """Return whether the service kept so many callers, to the end of their turns or by not reading what was said, that
-    calls stayed under way for its doing."""
+    """Return whether the service delayed so many callers, until the end of their turns or by not reading their audio,
+    that it is the reason why calls remained in progress."""
     kept = max(sum(by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES), did_not_read)
     return kept > SHARE_LIMIT * total
 
 
 def calls_not_begun(starts: StartCounts | None) -> str | None:
-    """Return how many calls that were due never began, as half a sentence; None where all did. Each is an open turn."""
+    """Return how many due calls never began, as half a sentence; None if all did. Each is an open turn."""
     if starts is None or not starts.dropped:
         return None
     return f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began"
 
 
 def is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
-    """Return whether a process has not ended and was heard of lately; `now_unix_ns` is None where the run is known to
-    be over. A moment that has not come, by more than clocks may differ, shows nothing."""
+    """Return whether a process has not ended and was heard from recently; `now_unix_ns` is None for a run that is known
+    to be over. A time in the future, by more than clocks may differ, shows nothing."""
     if now_unix_ns is None or process.ended:
         return False
     return abs(now_unix_ns - process.last_seen_unix_ns) / 1e9 <= RECENT_S
@@ -203,14 +201,14 @@ def is_under_way(known: Sequence[ProcessInfo], now_unix_ns: int | None) -> bool:
 
 
 def last_heard(known: Sequence[ProcessInfo]) -> int | None:
-    """The last sign of life of the process that has been quiet for longest, of those that have not announced their end;
-    None where all have."""
+    """The last sign of life of the process that has been silent for longest, among those that have not announced their
+    end; None if all have."""
     return min((process.last_seen_unix_ns for process in known if not process.ended), default=None)
 
 
 def calls_in_flight_now(known: Sequence[ProcessInfo]) -> int | None:
-    """Return how many calls were in flight by the newest report of each process that has not ended; None where one of
-    them has reported nothing, or nothing since turns of it that came in."""
+    """Return how many calls are in flight by the newest report of each process that has not ended; None if one of them
+    has not reported, or not since its latest turns."""
     running = [process for process in known if not process.ended]
     if not known or any(_is_outdated(process) for process in running):
         return None
@@ -223,8 +221,8 @@ def _is_outdated(process: ProcessInfo) -> bool:
 
 
 def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | None = None) -> tuple[LostProcess, ...]:
-    """The processes that began and never said that they had ended, and, of a run that is over, those of `asked` that
-    never began. Ask when the telemetry of the run is delivered; while it is under way, those at work are not lost."""
+    """The processes that started and never announced their end, and, for a run that is over, those of `asked` that
+    never started. Valid once the telemetry of the run is delivered; during the run, working processes are not lost."""
     lost = [
         LostProcess(
             worker=process.worker,
@@ -241,7 +239,7 @@ def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | 
 
 
 def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
-    """Return which processes were lost, and with how many turns, as half a sentence."""
+    """Describe the lost processes and their number of turns, as half a sentence."""
     of = max(processes, len(lost))
     verb, whose = ("was", "its") if len(lost) == 1 else ("were", "their")
     text = f"{len(lost)} of {of} generator process{'es' if of > 1 else ''} {verb} lost"
@@ -256,7 +254,7 @@ def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
 
 def generator_limit(known: Sequence[ProcessInfo], asked: int | None, now_unix_ns: int) -> GeneratorLimit | None:
     """Return why the figures of a run with these processes say nothing about the service; None if they do. `asked` is
-    how many processes it was to have, None where that is not declared."""
+    the declared number of processes, None if that is not declared."""
     processes = asked or max(1, len(known))
     if lost := lost_processes(known, processes, now_unix_ns):
         return GeneratorLimit(f"{loss_of_processes(lost, processes)}; {NOT_AS_ASKED}")

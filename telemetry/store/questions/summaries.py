@@ -109,10 +109,10 @@ def summed_up(
     known: Sequence[ProcessInfo] = (),
     may_estimate: bool = False,
 ) -> tuple[Summary, dict[str, StageStats]]:
-    """Sum up a filter's turns for `summary`, with the stages of `stage_budget`.
+    """Summarize a filter's turns for `summary`, with the stages of `stage_budget`.
 
-    What is `declared` of the runs of the store, with the `known` processes of the filter's run, need not be asked for
-    again. With `may_estimate` percentiles of very many turns are estimates.
+    If `declared`, the declarations of the store's runs, and `known`, the processes of the filter's run, are given, they
+    are not read again. With `may_estimate`, percentiles of very many turns are estimates.
     """
     if declared is None:
         declared = run_spans(connection)
@@ -183,7 +183,7 @@ def _cohort(
 
 
 def _counted(connection: StoreConnection, f: Filter) -> list[Row]:
-    """Turns by group, outcome and who answered, the commonest first."""
+    """Turns by group, outcome and source of the answer, the most common first."""
     where = turns_of(f) & viewed(f)
     statement = f"""
         SELECT {_grouped_by(f)}, {_NAMED} AS cut_by, count(*) AS n, {UNREAD} AS unread,
@@ -275,7 +275,7 @@ def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _withheld_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
-    """Return what the wire could not show, by cohort, the commonest first."""
+    """Return the reasons for which the wire withheld metrics, by cohort, the most common first."""
     where = judged(f) & valid(f) & Condition("len(withheld_metrics) > 0")
     statement = f"""
         SELECT cohort, metric, reason, count(*) AS n
@@ -292,7 +292,7 @@ def _phases(
     reasons: Sequence[Row],
     starts: Mapping[str, StartsOfPhase],
 ) -> tuple[PhaseSummary, ...]:
-    """The phases, the ramps too, in the order of time."""
+    """The phases, including ramps, ordered by time."""
     phases: dict[str, PhaseSummary] = {}
     for name, mine in named.items():
         row = figures[name] | {"valid": _turns(_valid(mine))}
@@ -319,7 +319,7 @@ def _turns(counted: Iterable[Row]) -> int:
 
 
 def _by(counted: Iterable[Row], column: str) -> dict[str, int]:
-    """Return how many turns have each value of a column; the commonest first."""
+    """Count the turns with each value of a column, the most common first."""
     counts = Counter[str]()
     for row in counted:
         if row[column] is not None:
@@ -350,7 +350,7 @@ def _metrics(total: Row, withheld: list[Row]) -> dict[str, MetricStats]:
 
 
 def _metric_stats(metric: Metric, row: Row, why: str | None) -> MetricStats:
-    """A metric's statistics from what `_MeasuredGroups` has of a group."""
+    """A metric's statistics from a group's row of `_MeasuredGroups`."""
     name = metric.name
     unanswered = row.get(f"u_{name}", 0)
     stats = _stats(name, metric.unit, row, why)

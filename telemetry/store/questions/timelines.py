@@ -1,9 +1,8 @@
 """A metric, counts and the load over time.
 
-Buckets have one round width, aligned to the clock so that a live picture does not wander. A line for each cohort goes
-over rolling windows: WINDOW_STEPS steps of one width, so wide that the turns of a window are enough for the percentile
-even of the smallest cohort that is drawn, had its turns come evenly. A window with fewer turns has no value: the line
-has a gap there.
+Buckets have one round width, aligned to the clock so that a live chart does not shift. A line for each cohort uses
+rolling windows: WINDOW_STEPS steps of one width, so wide that a window has enough turns for the percentile even of the
+smallest cohort drawn, if its turns came evenly. A window with fewer turns has no value: the line has a gap there.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -60,7 +59,7 @@ class TimelinePoint:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorPoint:
-    """The report of one process of the load generator on itself at one moment; None where it did not."""
+    """A report of one load generator process on itself at one time; None for values that it did not report."""
 
     unix_ns: int
     process_id: str
@@ -69,7 +68,7 @@ class GeneratorPoint:
 
 
 def bucket_width_ns(length_ns: int, buckets: int) -> int:
-    """The smallest round width by which the length takes at most `buckets` buckets, whatever it starts at."""
+    """The smallest round width with at most `buckets` buckets for the length, whatever its start."""
     for width_s in _WIDTHS_S:
         if length_ns // (width_s * _SECOND_NS) + 2 <= buckets:
             return width_s * _SECOND_NS
@@ -126,8 +125,8 @@ def timeline(
 
 
 def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> dict[int, int]:
-    """Return the generator's calls in flight by bucket: the mean of each process, added up. Unknown where it
-    reported nothing, and where the filter asks for what only turns carry."""
+    """Return the generator's calls in flight by bucket: the mean of each process, summed. Unknown if no process
+    reported, and if the filter restricts what only turns have."""
     if f.phase is not None or asks_beyond_phases(f):
         return {}
     where = points_of(f)
@@ -193,7 +192,7 @@ def counts_over_time(
 
 @dataclass(frozen=True, slots=True)
 class LinePoint:
-    """The percentile over the turns that began in the window before a moment, None where they are too few."""
+    """The percentile over the turns that began in the window before a time, None if they are too few."""
 
     end_unix_ns: int
     n: int
@@ -210,7 +209,7 @@ class CohortLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """The mean number of calls in flight in the step that begins at a moment; None where no process said so."""
+    """The mean number of calls in flight in the step that begins at a time; None if no process reported it."""
 
     start_unix_ns: int
     calls: int | None
@@ -218,8 +217,8 @@ class LoadPoint:
 
 @dataclass(frozen=True, slots=True)
 class CohortLines:
-    """A line for each cohort and the load, on one axis of time. `left_out` cohorts have too few turns to be among the
-    lines."""
+    """A line for each cohort and the load, on one time axis. `left_out` is the number of cohorts with too few turns for
+    a line."""
 
     metric: str
     window_ns: int = 0

@@ -43,7 +43,7 @@ class HeatCell:
 
 
 def band_limits_ms(band: int) -> tuple[int | None, int | None]:
-    """Return the lower and the upper limit of a band; None where it is open."""
+    """Return the lower and the upper limit of a band; None if it is open."""
     low = EDGES_MS[band - 1] if band else None
     return low, EDGES_MS[band] if band < len(EDGES_MS) else None
 
@@ -55,7 +55,7 @@ def _column_width_ns(first_unix_ns: int | None, last_unix_ns: int | None) -> int
 
 
 def bands_of(cells: Sequence[HeatCell]) -> list[int]:
-    """The turns of each band over all of the time."""
+    """The turns of each band over the whole period."""
     counts = [0] * (len(EDGES_MS) + 1)
     for cell in cells:
         counts[cell.band] += cell.n
@@ -81,13 +81,13 @@ class TurnSearch:
 
     @property
     def is_any(self) -> bool:
-        """Whether it leaves out no turn."""
+        """Whether it excludes no turn."""
         return self == TurnSearch()
 
 
 @dataclass(frozen=True, slots=True)
 class FoundWords:
-    """The number of kept calls in which words were searched, and whether there were more."""
+    """The number of kept calls that were searched for words, and whether there were more."""
 
     calls: int = 0
     is_all: bool = True
@@ -96,8 +96,8 @@ class FoundWords:
 def search_condition(
     connection: StoreConnection, search: TurnSearch, column: str, run_id: str | None
 ) -> tuple[Condition, FoundWords]:
-    """Return what a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that
-    were kept."""
+    """Convert a search to a condition on turns. Words are searched in the transcripts of the store and in the kept
+    texts."""
     where = Condition("TRUE")
     if search.since_unix_ns is not None:
         where &= Condition("started_unix_ns >= ?", (search.since_unix_ns,))
@@ -219,7 +219,7 @@ class TurnsAnswer(HeadedAnswer):
 
 
 def turns_page(connection: StoreConnection, asked: TurnsQuestion = _TURNS) -> TurnsAnswer:
-    """Answer all of it. Raises BadQuestionError for a metric or an order that there is none of."""
+    """Answer the Turns page. Raises BadQuestionError for an unknown metric or order."""
     if asked.order not in ORDERS:
         raise BadQuestionError(f"there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
     column = metric_column(asked.metric)
@@ -256,8 +256,8 @@ def turns_page(connection: StoreConnection, asked: TurnsQuestion = _TURNS) -> Tu
 def _explained(
     connection: StoreConnection, asked: TurnsQuestion, head: ViewHead, searched: Condition
 ) -> Explanation | None:
-    """Return what sets the turns that are searched for apart from the others of the filter; None where all are meant or
-    none, and where the figures claim nothing."""
+    """Return what distinguishes the turns of the search from the others of the filter; None if it selects all or none,
+    and if the figures say nothing about the service."""
     if asked.search.is_any or asked.metric != HEADLINE or head.summary is None or head.summary.is_generator_limited:
         return None
     explanation = explained(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
@@ -357,7 +357,7 @@ class TurnView:
 
 
 def turn_view(connection: StoreConnection, trace_id: str, turn_index: Natural, *, whole_call: bool = False) -> TurnView:
-    """Answer all of it."""
+    """Answer the page of one turn."""
     client, service = both_sides(connection, trace_id, turn_index)
     shown = client or service
     if shown is None:
@@ -391,7 +391,7 @@ def spans_of_trace(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
 
 
 def _spans(connection: StoreConnection, trace_id: str, most: int | None = None) -> list[SpanRow]:
-    """Return the spans as stored: without the attributes that are only in the row of their turn."""
+    """Return the spans as stored, without the attributes that are only in the row of their turn."""
     order = "timestamp_unix_ns, duration_ns DESC, span_id"
     stored = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
     return [span_from_row(row) for row in stored[:most]]
@@ -426,7 +426,7 @@ def _between(start_perf_ns: int | None, end_perf_ns: int | None, zero_perf_ns: i
 
 
 def _stretch(turns: Sequence[Turn]) -> tuple[int, int]:
-    """Return the beginning of the first of these turns and the last known moment of any."""
+    """Return the start of the first of these turns and the last known time of any."""
     first = min(turn.speech_start_perf_ns or turn.started_perf_ns for turn in turns)
     ends = [
         moment

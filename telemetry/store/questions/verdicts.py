@@ -1,6 +1,6 @@
-"""The verdicts on objectives and on a run: what they rest on, and the sentence about the run.
+"""The verdicts on objectives and on a run: their evidence, and the sentence about the run.
 
-Pages, the list of runs and the command line all ask here, so that they say the same.
+Pages, the list of runs and the command line all use these functions, so that they agree.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -81,14 +81,14 @@ def run_verdict_evidence(connection: StoreConnection, f: Filter, objectives: Obj
 def cause_of_miss(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], counts: ObjectiveCounts
 ) -> MissCause | None:
-    """Return what is shown of why the leading objective of the filter's turns is missed. `counts` are of the same
+    """Return the likely cause for which the leading objective of the filter's turns is missed. `counts` are of the same
     snapshot."""
     missed = leading_miss(objectives, judge(objectives, counts.count))
     return None if missed is None else find_cause(_miss_turns(connection, f, missed))
 
 
 def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) -> MissTurns:
-    """The turns that count for the objective, in the order in which they began."""
+    """The turns that count for the objective, ordered by start."""
     table = with_judgments(drawn_turns(connection, f).where, [objective], source_of(f))
     judgment = column_of(0)
     total = METRICS[objective.metric].column if objective.metric in _PARTS else "NULL"
@@ -172,14 +172,13 @@ def judged_turns(
 def judged_objectives(
     objectives: Sequence[Objective], counts: ObjectiveCounts, summary: RunEvidence, *, measured_s: float | None = None
 ) -> list[Verdict]:
-    """The verdict on each objective. Turns that were lost, and calls that were due and never began, are open."""
+    """The verdict on each objective. Lost turns, and due calls that never began, are open."""
     dropped = 0 if summary.starts is None else summary.starts.dropped
     return judge(objectives, counts.count, lost=summary.loss.missing, prevented=dropped, measured_s=measured_s)
 
 
 def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
-    """Return how long the turns that are counted took to come: from the first of them, after a ramp, to the run's
-    end."""
+    """Return the period over which the counted turns began: from the first of them, after a ramp, to the run's end."""
     return (
         None if run is None else lasted_s(run, [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp])
     )

@@ -1,1 +1,1 @@
-"""Audio and texts of calls, kept next to a store where a run was asked to keep them, for as long as it said."""
+"""Audio and texts of calls, kept next to a store if a run requests it, for as long as it requests."""

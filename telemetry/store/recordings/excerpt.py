@@ -1,4 +1,4 @@
-"""The part of a kept call that a page shows and plays: peaks of both channels, and the audio of a stretch of it."""
+"""The part of a kept call that a page shows and plays: peaks of both channels, and the audio of a period of it."""
 
 import io
 from pathlib import Path
@@ -20,10 +20,10 @@ MEDIA_TYPE: Final = "audio/flac"
 
 
 class CallExcerpt(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of a call on the clock of its turns. `audio` is FLAC of two channels, None where there is none.
+    """A period of a call on the clock of its turns. `audio` is FLAC of two channels, None if there is none.
 
-    `peaks` has for each channel the greatest sample of each of equally long parts of the stretch, 0 to 1. `missing` are
-    the parts of it whose audio was dropped, as moments.
+    `peaks` has for each channel the largest sample of each of equally long parts of the period, 0 to 1. `missing` are
+    the parts of it whose audio was dropped, as times.
     """
 
     first_perf_ns: int = 0
@@ -48,7 +48,7 @@ class CallOfTurn(msgspec.Struct, frozen=True):
 
 
 def excerpt(store: Path, wanted: CallOfTurn, now_unix_ns: int) -> CallExcerpt | None:
-    """The stretch of a kept call; None where nothing is kept of the call. Faults are sentences of the answer."""
+    """The period of a kept call; None if nothing is kept of the call. Faults are sentences of the answer."""
     kept = find_call(store, wanted.run_id, wanted.call_id, now_unix_ns)
     if kept is None:
         return None
@@ -81,7 +81,7 @@ def excerpt(store: Path, wanted: CallOfTurn, now_unix_ns: int) -> CallExcerpt | 
 
 
 def _read(path: str, call: KeptCall, first: int, end: int) -> Any:
-    """Samples of shape (n, 2); fewer than wanted of a file that is cut off."""
+    """Samples of shape (n, 2); fewer than requested from a truncated file."""
     with soundfile.SoundFile(path) as file:
         if file.channels != CHANNELS or file.samplerate != call.rate_hz:
             raise ValueError("another format than its index says")

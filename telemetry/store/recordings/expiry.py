@@ -1,7 +1,7 @@
-"""Removes what was kept of calls when its time is over.
+"""Removes recordings of calls when their time is over.
 
-Names of files say when they were made and when they go: nothing has to be read. A file that claims to be made in the
-future, because a clock was wrong, is dated again: it goes after its own time counted from now, never later.
+File names say when a file was made and when it expires: nothing has to be read. A file with a time of creation in the
+future, because a clock was wrong, is dated again: it expires after its own period counted from now, never later.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _JUMP_S: Final = 60.0
 
 
 def remove_expired(store: Path, now_unix_ns: int) -> int:
-    """Remove the files next to a store whose time is over; how many those were. What cannot be removed stays."""
+    """Remove the expired files next to a store; return their number. Files that cannot be removed stay."""
     removed = 0
     now_unix_s = now_unix_ns // NS_PER_S
     for folder in _folders(store / FOLDER):
@@ -73,10 +73,10 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 
 
 class Expiry:
-    """Removes what is due from time to time, in a process that runs for long.
+    """Removes expired files from time to time, in a long-running process.
 
-    Where the wall clock jumps between two calls, the second one removes nothing: a clock that is wrong for a moment
-    takes nothing away.
+    If the wall clock jumps between two calls, the second one removes nothing: a clock that is wrong for a moment
+    deletes nothing.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Expiry:
         self._last: tuple[float, float] | None = None  # the wall clock and the monotonic one, s
 
     def remove_due(self) -> None:
-        """Remove what is due, at most once in LOOK_EVERY_S."""
+        """Remove expired files, at most once in LOOK_EVERY_S."""
         now_s, wall_ns = self._monotonic_s(), self._wall_clock_ns()
         if self._last is not None and now_s - self._last[1] < LOOK_EVERY_S:
             return

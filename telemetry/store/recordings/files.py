@@ -1,4 +1,4 @@
-"""Finds and reads what was kept of a call. Damaged, foreign and missing files are answers, not errors."""
+"""Finds and reads the recording of a call. Damaged, foreign and missing files are answers, not errors."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ class FoundCall(msgspec.Struct, frozen=True):
 
 
 def find_call(store: Path, run_id: str, call_id: str, now_unix_ns: int) -> FoundCall | None:
-    """Return what is kept of a call next to a store; None where nothing is, or no longer may be."""
+    """Return the recording of a call next to a store; None if there is none, or it has expired."""
     folder, key = run_folder(store / FOLDER, run_id), call_key(call_id)
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.startswith(key))

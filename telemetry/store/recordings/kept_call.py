@@ -1,10 +1,10 @@
-"""The recording of a call: an index in JSON and, where audio was kept, a FLAC file of two channels.
+"""The recording of a call: an index in JSON and, if audio was kept, a FLAC file of two channels.
 
 The first channel is what the caller sent, the second what it heard, as its player placed it. Both are on the clock of
 the call's turns: sample n was spoken, or played, at `began_perf_ns` + n / `rate_hz`.
 
 Names come from the network and from users, so files are not named after them: the folder of a run and the files of a
-call have names made of hashes, with the seconds when the file was made and when it is to be removed.
+call have names made of hashes, with the seconds when the file was made and when it expires.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class KeptTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissingAudio(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of the second channel that is silent because its audio was dropped."""
+    """A period of the second channel that is silent because its audio was dropped."""
 
     first_sample: int
     end_sample: int
@@ -73,7 +73,7 @@ class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None  # why the audio ends early, or is not there
 
     def sample_at(self, perf_ns: int) -> int:
-        """The sample that was spoken or played at a moment of the turns' clock, within the audio."""
+        """The sample that was spoken or played at a time of the turns' clock, within the audio."""
         rate_hz = self.rate_hz or 0
         return min(max(0, (perf_ns - self.began_perf_ns) * rate_hz // NS_PER_S), self.samples)
 
@@ -102,12 +102,12 @@ def file_stem(call_id: str, created_unix_ns: int, keep_until_unix_ns: int) -> st
 
 
 def call_key(call_id: str) -> str:
-    """Return what the names of a call's files begin with."""
+    """Return the prefix of the names of a call's files."""
     return _hashed(call_id)
 
 
 def kept_file(name: str) -> KeptFile | None:
-    """Return what a file name says; None for a file that is not one of ours."""
+    """Parse a file name; None for a file that is not ours."""
     match = _FILE_NAME.fullmatch(name)
     return None if match is None else KeptFile(match[1], int(match[2]), int(match[3]), match[4])
 

@@ -1,4 +1,4 @@
-"""Looks for words in the texts that were kept of the calls of a run."""
+"""Searches the kept texts of the calls of a run for words."""
 
 import os
 from pathlib import Path
@@ -15,8 +15,8 @@ _INDEX_BYTES_MAX: Final = 4 << 20
 
 
 def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> tuple[list[tuple[str, int]], int, bool]:
-    """The turns (call and number) whose kept texts contain these words, in any case; in how many calls they were
-    looked for, and whether that were all."""
+    """The turns (call and number) whose kept texts contain these words, in any case; the number of calls searched, and
+    whether these were all."""
     folder, wanted = run_folder(store / FOLDER, run_id), words.casefold()
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(INDEX_SUFFIX))

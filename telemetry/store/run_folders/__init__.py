@@ -1,6 +1,6 @@
 """The list of all runs, from their folders, stores and sidecars.
 
-Read `entries` first (a run as the list shows it), then `places` (where runs are, and what the folder of a run holds),
-`summaries` (a run from the summary in its folder), `catalog` (the list, and which run a name means), and `changes`
-(notes, removal).
+Read `entries` first (a run in the list), then `places` (the places of runs, and the content of a run's folder),
+`summaries` (a run from the summary in its folder), `catalog` (the list, and the run that a name refers to), and
+`changes` (notes, removal).
 """

@@ -1,7 +1,7 @@
-"""The list of all runs, of folders of runs, stores and sidecars, and which of them somebody means by a name.
+"""The list of all runs, of folders of runs, stores and sidecars, and the run that a name refers to.
 
-The folder of a run that has ended answers with its `summary.json`; of all others the stores are asked, or the sidecars
-that own them, each once.
+The folder of an ended run answers with its `summary.json`; for all others the stores are queried, or the sidecars that
+own them, each once.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """Runs, the newest first. They are judged by the `objectives`; None: each by its own."""
+    """Runs, the newest first. They are judged by the `objectives`; with None, each by its own."""
 
     entries: list[RunEntry]
     objectives: tuple[Objective, ...] | None = None
@@ -76,8 +76,8 @@ class RunCatalog:
     def entries(
         self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
     ) -> list[RunEntry]:
-        """Every run, the newest first. Raises ConfigError for a place that is not a folder; what is wrong with a single
-        run is said in its entry."""
+        """Every run, the newest first. Raises ConfigError for a place that is not a folder; the fault of a single run
+        is in its entry."""
         places = places_of(self.given)
         asked = _AskedStores(self._token, time.time_ns() if now_unix_ns is None else now_unix_ns)
         entries: list[RunEntry] = []
@@ -104,7 +104,8 @@ class RunCatalog:
         return entries if fault is None else [msgspec.structs.replace(entry, fault=fault) for entry in entries]
 
     def _read_store(self, place: StorePlace, summed: RunEntry | None, asked: "_AskedStores") -> list[RunEntry]:
-        """Every run of the place; of `summed` what its command said of it, unless that was by other objectives."""
+        """Every run of the place; `summed`, from the command's summary, is used unless it was judged by other
+        objectives."""
         begun = None if place.folder is None else begun_runs(place.folder)
         is_rejudged = self._rejudges(place.folder)
         if summed is not None and not is_rejudged and not set(begun or ()) - {summed.run_id}:
@@ -126,8 +127,7 @@ class RunCatalog:
         return self._objectives is not None and are_kept_otherwise(folder, self._objectives)
 
     def _merged(self, entries: Sequence[RunEntry]) -> list[RunEntry]:
-        """One entry of each run: what its folder says of it, which store its turns are in, and the verdict by the
-        objectives that are given."""
+        """One entry per run: from its folder, with the store of its turns, and the verdict by the given objectives."""
         shared = {entry.run_id: entry for entry in entries if entry.folder is None}
         merged: list[RunEntry] = []
         taken: set[str] = set()
@@ -146,7 +146,7 @@ class RunCatalog:
 
 
 class _AskedStores:
-    """The stores that one list of runs has asked: a sidecar that several run folders name is asked once."""
+    """The stores queried for one list of runs: a sidecar that several run folders name is queried once."""
 
     def __init__(self, token: str | None, now_unix_ns: int) -> None:
         self._token = token
@@ -210,7 +210,7 @@ def _noted(place: StorePlace, entries: list[RunEntry]) -> list[RunEntry]:
 
 
 def _unread(place: StorePlace, fault: str) -> RunEntry:
-    """A place of which no run is known: one that has only begun, or a damaged one."""
+    """A place without a known run: it has only begun, or is damaged."""
     folder = place.folder
     name = folder.name if folder is not None else ""
     begun = [] if folder is None else begun_runs(folder)
@@ -239,10 +239,10 @@ def _reason(error: Exception) -> str:
 def find_run(
     text: str, listed: Callable[[], Sequence[RunEntry]], open_catalog: Callable[[str], RunCatalog]
 ) -> RunEntry:
-    """The one run that is meant: by its folder, its id, the beginning of one, `STORE#RUN`, or a sidecar's address.
+    """The one run that a text refers to: by its folder, its id, a prefix of one, `STORE#RUN`, or a sidecar's address.
     `listed` are the runs to choose from by name; `open_catalog` lists another place.
 
-    A place with one run means that run; of a store with several the newest is never guessed. Raises ConfigError.
+    A place with one run refers to that run; of a store with several the newest is never guessed. Raises ConfigError.
     """
     if (text and Path(text).is_dir()) or (is_address(text) and SEPARATOR not in text):
         return _only(text, open_catalog(text).entries(), f"give {text}{SEPARATOR}RUN")

@@ -1,8 +1,8 @@
 """Changes of a run by people: a note in its folder, and the removal of its folder.
 
-A note is a file of its own in a folder `notes`. The folder of a run is first moved out of the way under another name
-and then deleted: the new name is made by one rename, so a run is there or it is not, whenever the process is killed.
-What a killed removal left under its new name is deleted by the next one.
+A note is a separate file in a folder `notes`. The folder of a run is first renamed and then deleted: renaming is
+atomic, so a run exists or it does not, whenever the process is killed. A renamed folder that a killed removal left is
+deleted by the next one.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _LONGEST_NAME_BYTES: Final = 240
 
 
 def read_notes(folder: Path | None) -> dict[str, str]:
-    """The notes of a folder, by run; empty where there are none, or they cannot be read."""
+    """The notes of a folder, by run; empty if there are none, or they cannot be read."""
     notes: dict[str, str] = {}
     if folder is None:
         return notes
@@ -38,8 +38,7 @@ def read_notes(folder: Path | None) -> dict[str, str]:
 
 
 def write_note(folder: Path, run_id: str, text: str) -> None:
-    """Keep a note: on the disk when this returns, whole or not at all. An empty one takes the note away. Raises
-    StoreError."""
+    """Store a note durably, completely or not at all. An empty text removes the note. Raises StoreError."""
     if len(text) > LONGEST_NOTE_CHARS:
         raise StoreError(f"a note has at most {LONGEST_NOTE_CHARS:,} characters, this one has {len(text):,}")
     name = f"{quote(run_id, safe=' :')}{_SUFFIX}"
@@ -63,8 +62,8 @@ def write_note(folder: Path, run_id: str, text: str) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the folder of a run. Raises StoreError where it is under way, is a link, or cannot be removed; then it is
-    there as it was, or it is gone from the list of runs and the text says what is left."""
+    """Remove the folder of a run. Raises StoreError if the run is in progress, the folder is a link, or it cannot be
+    removed; then it is unchanged, or it is gone from the list of runs and the text says what is left."""
     if folder.is_symlink():
         raise StoreError(f"{folder}: is a link; remove it yourself, and what it leads to if that is to go, too")
     if (writer := writer_in(folder)) is not None:
@@ -89,7 +88,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def finish_removals(root: Path) -> int:
-    """Delete what killed removals left in a folder of runs; how many there were. Raises StoreError."""
+    """Delete what killed removals left in a folder of runs; return their number. Raises StoreError."""
     with os.scandir(root) as inside:
         left = [Path(entry.path) for entry in inside if entry.name.startswith(REMOVING_PREFIX) and entry.is_dir()]
     for folder in left:
@@ -114,7 +113,7 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR
 
 
 def writer_in(folder: Path) -> int | None:
-    """A process that has a file below the folder open to write; None where there is none, or nobody can say (another
+    """A process that has a file below the folder open for writing; None if there is none, or that is unknown (another
     system, or processes of another user)."""
     inside = f"{folder.resolve()}{os.sep}"
     with contextlib.suppress(OSError), os.scandir(_PROCESSES) as processes:

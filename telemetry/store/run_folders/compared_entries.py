@@ -1,4 +1,4 @@
-"""Runs out of their stores, compared: what the command line and the page both ask."""
+"""Runs from their stores, compared: for the command line and the page."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,8 +21,8 @@ Opened = Callable[[str], AbstractContextManager[StoreReader]]
 
 @dataclass(frozen=True, slots=True)
 class ComparedBy:
-    """The objectives by which the good turns of compared runs are counted. `judged_otherwise` has the references of the
-    runs that were judged by other ones."""
+    """The objectives by which the good turns of compared runs are counted. `judged_otherwise` has the references of
+    runs that were judged by other objectives."""
 
     objectives: tuple[Objective, ...]
     judged_otherwise: frozenset[str] = frozenset()
@@ -30,7 +30,7 @@ class ComparedBy:
 
 def compared_by(entries: Sequence[RunEntry], given: Sequence[Objective] | None) -> ComparedBy:
     """The objectives that were given for all runs; without them those of the baseline, which is the first run. Raises
-    ConfigError where the baseline's cannot be used."""
+    ConfigError if the baseline's are invalid."""
     if given is not None:
         return ComparedBy(tuple(given))
     own = objectives_of(_folder(entries[0]))

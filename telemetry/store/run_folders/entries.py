@@ -1,4 +1,4 @@
-"""A run as the list of runs shows it, which of them are asked for, and how figures went from run to run. Pure."""
+"""A run in the list of runs, the filter of the list, and trends over several runs. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def listed_unix_ns(self) -> int:
-        """The time that orders the list: when it began, but no moment after its newest turn was stored."""
+        """The time that orders the list: the start, but at most the time at which its newest turn was stored."""
         began = self.began_unix_ns or 0
         return began if self.stored_unix_ns is None else min(began, self.stored_unix_ns)
 
@@ -69,7 +69,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether its target could not be reached before the first call, so that nothing of it is stored."""
+        """Whether its target could not be reached before the first call, so that nothing is stored."""
         return self.state == "unreachable" and not self.turns
 
     @property
@@ -79,13 +79,13 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing_turns(emitted: int | None, missing: int) -> int | None:
-    """Return how many turns did not arrive; None where no gap is seen and no process said how many it sent."""
+    """Return how many turns did not arrive; None if no gap is seen and no process reported how many it sent."""
     return missing if missing or emitted is not None else None
 
 
 def rejudged(summed: RunEntry, stored: RunEntry | None) -> RunEntry:
-    """The run of a summary with the verdict on its stored turns by other objectives than its own; None where there are
-    no such turns, which is a fault."""
+    """The run of a summary with the verdict on its stored turns by other objectives than its own; a missing `stored` is
+    a fault."""
     if summed.state not in _BY_OBJECTIVES:
         return summed
     if stored is None:
@@ -97,7 +97,7 @@ def rejudged(summed: RunEntry, stored: RunEntry | None) -> RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """None means any. A run of which something is not known does not match where that is asked for."""
+    """A filter of runs; None means any. A run with an unknown value does not match a filter on it."""
 
     since_unix_ns: int | None = None  # inclusive, of the moment when a run began
     cohort: str | None = None  # that occurs in the run, next to others or not
@@ -109,7 +109,7 @@ class RunFilter:
     users: int | None = None
 
     def matches(self, run: RunEntry) -> bool:
-        """Return whether a run is one of those that are asked for."""
+        """Return whether a run matches."""
         if self.since_unix_ns is not None and (run.began_unix_ns is None or run.began_unix_ns < self.since_unix_ns):
             return False
         if self.cohort is not None and self.cohort not in (run.cohorts or ()):
@@ -126,7 +126,7 @@ class RunFilter:
 
 
 def narrowed(runs: Iterable[RunEntry], f: RunFilter) -> list[RunEntry]:
-    """The runs that match, in the order in which they came."""
+    """The runs that match, in their order."""
     return [run for run in runs if f.matches(run)]
 
 

@@ -42,7 +42,7 @@ class StorePlace:
 
     @property
     def is_remote(self) -> bool:
-        """Whether a sidecar has to be asked."""
+        """Whether a sidecar has to be queried."""
         return is_address(self.store)
 
     @property
@@ -64,8 +64,8 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def places_of(given: Sequence[str]) -> list[StorePlace]:
-    """Every store at what was named, each once, in the order of names. Raises ConfigError for what is not a folder;
-    a folder without any run is no error, nor that RUNS_FOLDER is missing: the first run makes it."""
+    """Every store at the given places, each once, ordered by name. Raises ConfigError for a place that is not a folder;
+    a folder without runs is accepted, and so is a missing RUNS_FOLDER: the first run creates it."""
     stores: dict[StorePlace, None] = {}
     faults: list[str] = []
     for name in given:
@@ -96,7 +96,7 @@ def _in_folder(folder: Path) -> list[StorePlace]:
 
 
 def folder_around(store: str) -> Path | None:
-    """The run folder around a store; None for a store of its own, and for the address of a sidecar."""
+    """The run folder around a store; None for a standalone store, and for the address of a sidecar."""
     folder = Path(store)
     if is_address(store) or folder.name != STORE_FOLDER:
         return None
@@ -120,7 +120,7 @@ def begun_runs(folder: Path) -> list[str]:
 
 
 def modified_ns(file: Path) -> int:
-    """Return when a file or folder was changed; 0 where there is none."""
+    """Return when a file or folder was changed; 0 if it does not exist."""
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -132,7 +132,7 @@ class _Settings(msgspec.Struct):
 
 
 def sidecar_of(folder: Path) -> str | None:
-    """The sidecar that the newest run of a folder was given; None where its settings name none."""
+    """The sidecar that the newest run of a folder was given; None if its settings name none."""
     for run_id in begun_runs(folder)[-1:]:
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             content = (folder / f"{SETTINGS_PREFIX}{run_id}.json").read_bytes()
@@ -142,26 +142,24 @@ def sidecar_of(folder: Path) -> str | None:
 
 
 def kept_objectives(folder: Path | None) -> Path | None:
-    """The file of a run folder; None where it has none."""
+    """The objectives file of a run folder; None if it has none."""
     kept = None if folder is None else folder / OBJECTIVES_NAME
     return kept if kept is not None and kept.is_file() else None
 
 
 def objectives_next_to(store: str) -> Path | None:
-    """The file of the run folder around a store; None for a store of its own, and for a sidecar."""
+    """The objectives file of the run folder around a store; None for a standalone store, and for a sidecar."""
     return kept_objectives(folder_around(store))
 
 
 def objectives_of(folder: Path | None) -> tuple[Objective, ...]:
-    """Return what the run of a folder is judged by: the objectives that are kept there, else the default set. Raises
-    ConfigError."""
+    """Return the objectives of the run of a folder: those stored there, else the default set. Raises ConfigError."""
     file = kept_objectives(folder)
     return tuple(default_objectives()) if file is None else _parsed(objectives_text(file), str(file))
 
 
 def are_kept_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
-    """Return whether the run of a folder was judged by other objectives than these. Where none are kept, that is not
-    known."""
+    """Return whether the run of a folder was judged by other objectives than these; False if none are stored."""
     return kept_objectives(folder) is not None and are_judged_otherwise(folder, objectives)
 
 
@@ -219,7 +217,7 @@ class CapacityResult(msgspec.Struct, frozen=True):
 
 
 def read_capacity(entry: RunEntry) -> CapacityResult | None:
-    """The search that a run was part of; None where its folder holds none that can be understood."""
+    """The search that a run was part of; None if its folder has no readable one."""
     if entry.folder is None:
         return None
     try:

@@ -93,11 +93,11 @@ class _Summary(msgspec.Struct):
 
 
 class BadSummaryError(ValueError):
-    """Raised for a summary that cannot be understood; the text says why."""
+    """Raised for an invalid summary; the text says why."""
 
 
 def read_summary(place: StorePlace) -> RunEntry | None:
-    """The run of a folder's summary; None without one, and of one that was written while the run went on. Raises
+    """The run of a folder's summary; None without a summary, or with one that was written during the run. Raises
     BadSummaryError, OSError."""
     if place.folder is None:
         return None
