@@ -119,14 +119,14 @@ class SidecarClient:
             )
         return StoreError(f"{self.address}: {why}")
 
-    def of_older_version(self, question: str) -> StoreError:
+    def older_version_error(self, question: str) -> StoreError:
         """The error for a question, or a parameter of one, that the sidecar does not know yet."""
         return StoreError(
             f"{self.address}: the sidecar there is of an older version, and does not know the question "
             f"{question!r:.60} as this voiceprobe asks it; upgrade voiceprobe there"
         )
 
-    def of_another_version(self, what: str, error: Exception) -> StoreError:
+    def another_version_error(self, what: str, error: Exception) -> StoreError:
         """The error for an answer that cannot be read."""
         return StoreError(
             f"{self.address}: {what} is not one of this version ({error}); "

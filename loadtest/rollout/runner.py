@@ -113,7 +113,7 @@ class SidecarVerdicts:
         try:
             found = msgspec.json.decode(answer.content, type=EvaluatedVerdict)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._sidecar.of_another_version("its verdict", error) from error
+            raise self._sidecar.another_version_error("its verdict", error) from error
         texts = {name: tuple(one_line(each, _LONGEST_WORDS) for each in getattr(found, name)) for name in _TEXTS}
         return msgspec.structs.replace(found, sentence=one_line(found.sentence, _LONGEST_WORDS), **texts)
 

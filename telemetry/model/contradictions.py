@@ -55,10 +55,12 @@ class SpanEvidence:
     """The beginning of the first of a turn's own spans, and by timestamp the bounds of the span that has it."""
 
     began_ns: int
-    of_timestamp: Mapping[str, SpanBounds] = field(default_factory=dict[str, SpanBounds])
+    bounds_by_timestamp: Mapping[str, SpanBounds] = field(default_factory=dict[str, SpanBounds])
 
 
-def of_latency(latency_ns: int | None, lasted_ns: int, *, may_be_negative: bool = False) -> Contradiction | None:
+def latency_contradiction(
+    latency_ns: int | None, lasted_ns: int, *, may_be_negative: bool = False
+) -> Contradiction | None:
     """The cause why a latency cannot be that a span of so many ns states; None where it can.
 
     A latency of None means not a number. One that counts from the end of the caller's speech, and not from
@@ -74,7 +76,7 @@ def of_latency(latency_ns: int | None, lasted_ns: int, *, may_be_negative: bool 
     return None
 
 
-def of_timestamps(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str, Contradiction]:
+def timestamp_contradictions(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str, Contradiction]:
     """The timestamps of a turn that cannot be, each with the cause. Without evidence, of a client, the turn's own
     beginning is the bound."""
     at = known_timestamps(turn)
@@ -89,7 +91,7 @@ def of_timestamps(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str,
     for name in STAGES:
         if name in at and at[name] < began_ns - TOLERANCE_NS:
             causes[name] = "before_turn"
-    for name, span in evidence.of_timestamp.items() if evidence is not None else ():
+    for name, span in evidence.bounds_by_timestamp.items() if evidence is not None else ():
         if name in at and name not in causes and (cause := _of_span(name, at[name], span)) is not None:
             causes[name] = cause
     for earlier, later in IN_ORDER:

@@ -197,7 +197,7 @@ class AskedSidecar:
                 QUERY_PATH, [{"name": question.name, "parameters": question.parameters} for question in asked]
             )
         if answer.status == _BAD_QUESTION and any(part in answer.words for part in _NOT_KNOWN_YET):
-            raise self._sidecar.of_older_version(", ".join(question.name for question in asked))
+            raise self._sidecar.older_version_error(", ".join(question.name for question in asked))
         if answer.status != OK:
             raise self._sidecar.refused(answer)
         try:
@@ -205,7 +205,7 @@ class AskedSidecar:
                 return (msgspec.msgpack.decode(answer.content, type=types[0]),)
             return msgspec.msgpack.decode(answer.content, type=tuple[types])
         except msgspec.DecodeError as error:
-            raise self._sidecar.of_another_version("its answer", error) from error
+            raise self._sidecar.another_version_error("its answer", error) from error
 
     def keep(self, row: RolloutRow) -> None:
         """Commit a row of a rollout. Raises StoreError if it could not be committed."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.model.contradictions import of_timestamps, without_contradictions
+from telemetry.model.contradictions import timestamp_contradictions, without_contradictions
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
@@ -41,7 +41,7 @@ def test_turn_over_otlp_in_both_encodings(sent: list[Turn]) -> None:
     # Texts may come from anybody: the receiver writes control characters out. What cannot be is withheld, and all else
     # comes back as it was.
     sent = [msgspec.structs.replace(turn, started_unix_ns=max(1, turn.started_unix_ns)) for turn in sent]
-    kept = [with_plain_texts(without_contradictions(turn, of_timestamps(turn))) for turn in sent]
+    kept = [with_plain_texts(without_contradictions(turn, timestamp_contradictions(turn))) for turn in sent]
     by_protobuf = decoded_traces(turns_request(sent).SerializeToString())
     assert by_protobuf.reasons == []
     assert by_protobuf.turns == kept

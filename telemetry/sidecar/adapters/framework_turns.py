@@ -133,7 +133,7 @@ class _TurnReading:
             service_reported=tuple(f"{stage.part.span.name}: {stage.attribute}" for stage in self._reported),
             service_reported_ns=tuple(stage.ns for stage in self._reported),
         )
-        faults = contradictions.of_timestamps(
+        faults = contradictions.timestamp_contradictions(
             turn, SpanEvidence(min(parts.start_unix_ns, parts.end_unix_ns), self._bounds())
         )
         turn = contradictions.without_contradictions(turn, faults, self._faults)
@@ -289,7 +289,9 @@ class _TurnReading:
             claims: list[_Stated] = []
             for part, read, ns in stated:
                 may_be_negative = column not in _WAITS
-                fault = contradictions.of_latency(ns, self._parts.lasted_ns(part), may_be_negative=may_be_negative)
+                fault = contradictions.latency_contradiction(
+                    ns, self._parts.lasted_ns(part), may_be_negative=may_be_negative
+                )
                 claims.append(_Stated(part, read.attributes[0], ns or 0, fault))
             if claims and claims[0].part.role.role == "asr":
                 latencies[column] = claims[-1]
@@ -302,7 +304,7 @@ class _TurnReading:
         """Return the results that the spans of a stage state."""
         stages: list[_Stated] = []
         for part, read, ns in self._parts.latencies(column):
-            fault = self._parts.outside(part) or contradictions.of_latency(ns, self._parts.lasted_ns(part))
+            fault = self._parts.outside(part) or contradictions.latency_contradiction(ns, self._parts.lasted_ns(part))
             stages.append(_Stated(part, read.attributes[0], ns or 0, fault))
         return stages
 

@@ -62,7 +62,7 @@ def own_turn(parts: SpansOfTurn) -> Turn:
     turn = msgspec.convert(known, Turn)
     bounds = {name: SpanBounds(moment.span.start_unix_ns, moment.span.end_unix_ns) for name, moment in moments.items()}
     evidence = SpanEvidence(min(parts.start_unix_ns, parts.end_unix_ns), bounds)
-    turn = contradictions.without_contradictions(turn, contradictions.of_timestamps(turn, evidence))
+    turn = contradictions.without_contradictions(turn, contradictions.timestamp_contradictions(turn, evidence))
     return with_plain_texts(contradictions.begun_with_its_moments(turn, parts.start_unix_ns))
 
 

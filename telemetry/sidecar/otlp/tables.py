@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model import semconv
-from telemetry.model.contradictions import of_timestamps, without_contradictions
+from telemetry.model.contradictions import timestamp_contradictions, without_contradictions
 from telemetry.model.foreign_text import one_line
 from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
@@ -175,7 +175,7 @@ def _turn_of(span: Span) -> tuple[Turn, Sequence[KeyValue], Iterable[str]]:
         try:
             ids = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
             sent = msgspec.convert(values | ids, Turn)
-            turn = with_plain_texts(without_contradictions(sent, of_timestamps(sent)))
+            turn = with_plain_texts(without_contradictions(sent, timestamp_contradictions(sent)))
             if turn is sent:
                 unknown = [one_line(pair.key) for pair in left if pair.key.startswith(semconv.TURN_PREFIX)]
                 return turn, left, [name for name in unknown if name not in _FIELDS]
@@ -184,7 +184,7 @@ def _turn_of(span: Span) -> tuple[Turn, Sequence[KeyValue], Iterable[str]]:
     decoded = decode_turn(from_protobuf(span.attributes), span.trace_id.hex(), span.span_id.hex())
     if not fits(decoded.turn):
         raise _RefusedTurn("an integer of the turn is too large to store (62 bits)")
-    turn = with_plain_texts(without_contradictions(decoded.turn, of_timestamps(decoded.turn)))
+    turn = with_plain_texts(without_contradictions(decoded.turn, timestamp_contradictions(decoded.turn)))
     return turn, span.attributes, map(one_line, decoded.unknown_fields)
 
 

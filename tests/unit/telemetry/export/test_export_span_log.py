@@ -31,7 +31,7 @@ from telemetry.export.span_log import (
     replay,
     spans_record,
 )
-from telemetry.model.contradictions import of_timestamps, without_contradictions
+from telemetry.model.contradictions import timestamp_contradictions, without_contradictions
 from telemetry.model.turns import Turn, with_plain_texts
 from tests.fixtures_sidecar import decoded_traces
 from tests.strategies_turns import turns
@@ -332,7 +332,7 @@ def test_a_turn_that_is_replayed_is_the_turn_that_was_emitted(turn: Turn) -> Non
     points = [value for name, value in msgspec.structs.asdict(turn).items() if name.endswith("_perf_ns") and value]
     last_unix_ns = turn.started_unix_ns + max(points, default=0) - min(points, default=0)
     # The receiver writes control characters out, and withholds what cannot be.
-    kept = with_plain_texts(without_contradictions(emitted, of_timestamps(emitted)))
+    kept = with_plain_texts(without_contradictions(emitted, timestamp_contradictions(emitted)))
     found = [
         each for request in requests if request.signal == "traces" for each in decoded_traces(request.payload).turns
     ]

@@ -20,8 +20,8 @@ from telemetry.model.bounds import (
 from telemetry.model.contradictions import (
     SpanBounds,
     SpanEvidence,
-    of_latency,
-    of_timestamps,
+    latency_contradiction,
+    timestamp_contradictions,
     without_contradictions,
 )
 from telemetry.model.metrics import DEFINITIONS, METRICS
@@ -214,16 +214,16 @@ def service_turn(**seconds: float | None) -> Turn:
     ],
 )
 def test_a_latency_fits_the_span_that_states_it(latency_s: float, lasted_s: float, cause: Contradiction | None) -> None:
-    assert of_latency(round(latency_s * S), round(lasted_s * S)) == cause
+    assert latency_contradiction(round(latency_s * S), round(lasted_s * S)) == cause
 
 
 def test_a_latency_that_is_not_a_number_cannot_be() -> None:
-    assert of_latency(None, S) == "not_a_number"
+    assert latency_contradiction(None, S) == "not_a_number"
 
 
 def test_answer_before_speech_end_is_valid_within_its_span() -> None:
-    assert of_latency(-S, 4 * S, may_be_negative=True) is None
-    assert of_latency(-5 * S, 4 * S, may_be_negative=True) == "longer_than_span"
+    assert latency_contradiction(-S, 4 * S, may_be_negative=True) is None
+    assert latency_contradiction(-5 * S, 4 * S, may_be_negative=True) == "longer_than_span"
 
 
 @pytest.mark.parametrize(
@@ -252,12 +252,12 @@ def test_a_moment_fits_its_turn_and_its_span(
     stamps: dict[str, float], spans: dict[str, tuple[float, float]], found: dict[str, str]
 ) -> None:
     evidence = SpanEvidence(100 * S, {name: SpanBounds(round(a * S), round(b * S)) for name, (a, b) in spans.items()})
-    assert of_timestamps(service_turn(**{"speech_end": None, **stamps}), evidence) == found
+    assert timestamp_contradictions(service_turn(**{"speech_end": None, **stamps}), evidence) == found
 
 
 def test_value_before_turn_of_client_is_impossible() -> None:
     turn = client_turn(asr_final_perf_ns=-2 * S, llm_first_token_perf_ns=3_100_000_000)
-    found = without_contradictions(turn, of_timestamps(turn))
+    found = without_contradictions(turn, timestamp_contradictions(turn))
     assert (found.contradicted_metrics, found.contradicted_causes) == (
         ("asr_final_latency", "llm_ttft"),
         ("before_turn", "before_turn"),
@@ -268,18 +268,18 @@ def test_value_before_turn_of_client_is_impossible() -> None:
 
 def test_a_negative_voice_to_voice_that_a_client_heard_is_kept() -> None:
     turn = client_turn(voice_to_voice_ms=-900.0)
-    assert without_contradictions(turn, of_timestamps(turn)) == turn
+    assert without_contradictions(turn, timestamp_contradictions(turn)) == turn
     assert METRICS["voice_to_voice"].value(turn) == -900_000_000
 
 
 def test_slowness_alone_is_no_contradiction() -> None:
     turn = client_turn(voice_to_voice_ms=3_600_000.0, llm_first_token_perf_ns=3_000 * S)
-    assert without_contradictions(turn, of_timestamps(turn)) == turn
+    assert without_contradictions(turn, timestamp_contradictions(turn)) == turn
 
 
 def test_a_duration_below_zero_is_left_out() -> None:
     turn = client_turn(connect_ns=-1, leading_silence_ns=-5, llm_chunk_gaps_ns=(4, -2), talk_over_ns=0)
-    found = without_contradictions(turn, of_timestamps(turn))
+    found = without_contradictions(turn, timestamp_contradictions(turn))
     assert dict(zip(found.contradicted_metrics, found.contradicted_causes, strict=True)) == {
         "connect": "negative",
         "leading_silence": "negative",
@@ -297,15 +297,15 @@ def test_unobservable_value_is_not_contradicted() -> None:
     turn = client_turn(
         asr_final_perf_ns=-9 * S, withheld_metrics=("asr_final_latency",), withheld_reasons=("no text on this wire",)
     )
-    found = without_contradictions(turn, of_timestamps(turn))
+    found = without_contradictions(turn, timestamp_contradictions(turn))
     assert (found.asr_final_perf_ns, found.contradicted_metrics) == (None, ())
 
 
 def test_looking_twice_changes_nothing() -> None:
     turn = client_turn(first_audio_perf_ns=-7 * S, connect_ns=-3)
-    once = without_contradictions(turn, of_timestamps(turn))
+    once = without_contradictions(turn, timestamp_contradictions(turn))
     assert once.contradicted_metrics == ("voice_to_voice", "connect")
-    assert without_contradictions(once, of_timestamps(once)) == once
+    assert without_contradictions(once, timestamp_contradictions(once)) == once
 
 
 def test_values_that_were_left_out_before_are_named_too() -> None:

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
 
 from telemetry.model import semconv
-from telemetry.model.contradictions import of_timestamps, without_contradictions
+from telemetry.model.contradictions import timestamp_contradictions, without_contradictions
 from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn, turn_attributes
@@ -102,7 +102,7 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
             reasons.append(f"span {span.span_id.hex()}: an integer of the turn is too large to store (62 bits)")
             continue
         unknown.update(map(one_line, found.unknown_fields))
-        kept.append(with_plain_texts(without_contradictions(found.turn, of_timestamps(found.turn))))
+        kept.append(with_plain_texts(without_contradictions(found.turn, timestamp_contradictions(found.turn))))
     return kept, reasons, unknown
 
 
