@@ -1,5 +1,5 @@
-"""A turn and what becomes of it, from the span to the verdict. Imports nothing of the other packages.
+"""A turn and its processing, from the span to the verdict. Imports nothing from the other packages.
 
-Read `model` first (the turn and its metrics), then `objectives` (judging) and `rollout` (the gate), `export` (from
-a process to a sidecar), `sidecar` (receiving) and `store` (the file, and the questions to it).
+Read `model` first (the turn and its metrics), then `objectives` (judging) and `rollout` (the gate), `export` (from a
+process to a sidecar), `sidecar` (receiving) and `store` (the file, and the questions to it).
 """

@@ -1,4 +1,4 @@
-"""Tokens and TLS of those that send to a sidecar or read from it, from the environment."""
+"""Tokens and TLS of clients that send to a sidecar or read from it, from the environment."""
 
 import os
 import ssl
@@ -9,7 +9,7 @@ from telemetry.model.errors import ConfigError
 
 
 def sidecar_token() -> str | None:
-    """The token that the sidecar asks for, from the environment only, so that no list of processes shows it.
+    """The token that the sidecar requires, from the environment only, so that no process list shows it.
 
     Raises ConfigError, which does not show it, if a header cannot carry it.
     """
@@ -18,9 +18,9 @@ def sidecar_token() -> str | None:
 
 
 def sidecar_context() -> ssl.SSLContext:
-    """Create a context that verifies the sidecar, TLS 1.2 or newer, with a client certificate if one is named.
+    """Create a context that verifies the sidecar, TLS 1.2 or newer, with a client certificate if one is given.
 
-    Raises ConfigError for a file that cannot be used; where none is named, the system's authorities are trusted.
+    Raises ConfigError for an unusable file; without a CA file, the system's authorities are trusted.
     """
     ca_file = os.environ.get(semconv.SIDECAR_CA_VARIABLE) or None
     try:

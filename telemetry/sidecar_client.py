@@ -31,7 +31,7 @@ class _Words(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class SidecarAnswer:
-    """A status and a body. `words` is what the sidecar says of it, one line; empty where it says nothing."""
+    """A status and a body. `words` is the sidecar's message on one line, empty if it has none."""
 
     status: int
     content: bytes
@@ -47,10 +47,10 @@ class SidecarAnswer:
 
 
 class SidecarClient:
-    """Asks the sidecar at `address` (`http://host:4318`); thread-safe.
+    """Sends requests to the sidecar at `address` (`http://host:4318`); thread-safe.
 
-    Raises StoreError for what is not an address, and when its certificate cannot be checked. The token goes to that
-    address only: no redirect is followed and no proxy is asked. Nothing is held between two requests.
+    Raises StoreError for an invalid address, and if its certificate cannot be verified. The token is sent to that
+    address only: redirects and proxies are not used. No connection is held between two requests.
     """
 
     def __init__(self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -78,7 +78,7 @@ class SidecarClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> SidecarAnswer:
-        """One request. Raises StoreError when no answer comes, it is too long, or the token is not accepted."""
+        """Send one request. Raises StoreError if there is no answer, it is too long, or the token is not accepted."""
         sent = {**({} if body is None else {"Content-Type": "application/json"}), **(headers or {})}
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
@@ -110,7 +110,7 @@ class SidecarClient:
         return SidecarAnswer(response.status, content)
 
     def refused(self, answer: SidecarAnswer) -> StoreError:
-        """The error for an answer without the figures that were asked for."""
+        """The error for an answer without the requested figures."""
         why = answer.words or f"answers with HTTP status {answer.status}"
         if not answer.words and answer.status in _NO_SUCH_PATH:
             why = (
@@ -120,7 +120,7 @@ class SidecarClient:
         return StoreError(f"{self.address}: {why}")
 
     def older_version_error(self, question: str) -> StoreError:
-        """The error for a question, or a parameter of one, that the sidecar does not know yet."""
+        """The error for a question, or a parameter of one, that the sidecar's version does not know."""
         return StoreError(
             f"{self.address}: the sidecar there is of an older version, and does not know the question "
             f"{question!r:.60} as this voiceprobe asks it; upgrade voiceprobe there"

@@ -1,7 +1,8 @@
-"""Spans in OTLP's protobuf encoding: each is encoded alone when it ends, a request is put together from their bytes.
+"""Spans in OTLP's protobuf encoding: each is encoded separately when it ends, and a request is assembled from their
+bytes.
 
-So no batch is ever encoded in one go, which would hold up the rest of the process, and a queue holds bytes, not
-objects. The library makes the messages; by hand go only the tag and the length before a message inside another one.
+So no batch is ever encoded at once, which would block the rest of the process, and a queue holds bytes, not objects.
+The library makes the messages; only the tag and the length of a message inside another one are written by hand.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,15 +28,15 @@ _MAX_BYTES_FILLED_IN: Final = 64 * 1024
 
 
 class EncodedSpan(NamedTuple):
-    """One span: a ScopeSpans message that says where it was written and has no spans, and the span as a field of it."""
+    """One span: a ScopeSpans message that names its scope and has no spans, and the span as a field of it."""
 
     scope: bytes
     field: bytes
 
 
 class EncodedRequest(NamedTuple):
-    """One serialized export request; `items` is how many spans (or metric points) it holds, of which `turns` are turns,
-    as far as that is known."""
+    """One serialized export request; `items` is its number of spans (or metric points), of which `turns` are turns, as
+    far as that is known."""
 
     signal: Signal
     items: int
@@ -62,7 +63,7 @@ def scope_named(name: str) -> bytes:
 
 
 def encoded_by_sdk(span: ReadableSpan) -> EncodedSpan:
-    """A span of the SDK's, as the SDK's encoder has it."""
+    """A span of the SDK, encoded by the SDK's encoder."""
     (scope_spans,) = encode_spans([span]).resource_spans[0].scope_spans
     field = ScopeSpans(spans=scope_spans.spans).SerializeToString()
     scope_spans.ClearField("spans")
@@ -70,8 +71,8 @@ def encoded_by_sdk(span: ReadableSpan) -> EncodedSpan:
 
 
 class SpanEncoder:
-    """Encodes spans of one scope, without an object of the SDK's for each: a message with the same attributes is filled
-    in again and again. Threads and greenlets may ask at once."""
+    """Encodes spans of one scope without an SDK object for each: a message with the same attributes is reused.
+    Thread-safe, also for greenlets."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope_named(scope)
@@ -94,7 +95,7 @@ class SpanEncoder:
 
 
 class _Form:
-    """A span whose name and names of attributes stay."""
+    """A span with a fixed name and fixed names of attributes."""
 
     def __init__(self, name: str, attributes: Iterable[str]) -> None:
         self.bytes_filled_in = 0

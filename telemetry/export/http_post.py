@@ -1,7 +1,7 @@
-"""A POST to one HTTP server, each over a connection of its own and within one deadline for all of it.
+"""A POST to one HTTP server, each on its own connection and within one deadline for the whole exchange.
 
-With the standard library: no pool, so that there is no stale connection to try again; no proxy, no redirect, no cookie.
-Of an answer at most so much is read as an OTLP response can hold.
+With the standard library: no pool, so that there is no stale connection to retry; no proxy, no redirect, no cookie. Of
+a response, at most as much is read as an OTLP response can hold.
 """
 
 import http.client
@@ -17,7 +17,7 @@ _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
 class PostAnswer(NamedTuple):
-    """The answer to a request; its content may have been cut off."""
+    """The answer to a request; its content may be truncated."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -25,7 +25,7 @@ class PostAnswer(NamedTuple):
 
 
 class _DeadlineReader(io.RawIOBase):
-    """A socket read under one deadline for the whole answer: a peer that drips bytes cannot stretch it."""
+    """A socket read under one deadline for the whole answer: a peer that sends byte by byte cannot extend it."""
 
     def __init__(self, sock: socket.socket, left_s: Callable[[], float]) -> None:
         self._sock, self._left_s = sock, left_s
@@ -57,8 +57,7 @@ class _DeadlineSocket:
 
 
 class HttpPoster:
-    """Posts to the server of a base URL, which is checked already; with `tls` where that is an https one. Threads may
-    post at once."""
+    """Posts to the server of a base URL, which was checked before; `tls` is used for an https one. Thread-safe."""
 
     def __init__(
         self, url: str, tls: ssl.SSLContext | None, *, timeout_s: float, clock_s: Callable[[], float] = time.monotonic

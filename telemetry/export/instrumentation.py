@@ -119,7 +119,7 @@ class CallTrace:
         return spans
 
     def end(self, ended_perf_ns: int, attributes: Mapping[str, AttributeValue]) -> None:
-        """Close the call. A second call does nothing: hanging up and being hung up on may both come here."""
+        """Close the call. Idempotent: either side may hang up first."""
         if self._ended:
             return
         self._ended = True
@@ -154,10 +154,10 @@ def announce_run(
 
 
 class GeneratorGauges:
-    """The generator's health as OTLP gauges. Make one per Telemetry and run; report about once a second.
+    """The generator's health as OTLP gauges. Create one per Telemetry and run; report about once a second.
 
-    The exporter reads in its own rhythm: what is reported twice between two reads is merged (the worst stays the
-    worst), and what was not reported since the last read is not sent again.
+    The exporter reads at its own interval: reports between two reads are merged (the worst stays the worst), and values
+    not reported since the last read are not sent again.
     """
 
     def __init__(self, telemetry: Telemetry, run_id: str) -> None:
@@ -170,9 +170,9 @@ class GeneratorGauges:
             )
 
     def report(self, **values: int | float | None) -> None:
-        """Take what a process measured since its last report, by the names of GAUGES; None was not measured, and leaves
-        a gauge alone. Worst values are of the interval, counts since the process began. Raises KeyError for a name that
-        is not in GAUGES."""
+        """Record what a process measured since its last report, by the names of GAUGES; None was not measured, and
+        leaves a gauge unchanged. Worst values are of the interval, counts since the process began. Raises KeyError for
+        a name that is not in GAUGES."""
         with self._lock:
             for gauge, value in values.items():
                 figure = GAUGES[gauge]
@@ -207,7 +207,7 @@ class PhaseStarts:
 
 
 class StartGauges:
-    """The starts of open arrivals as an OTLP gauge, asked for whenever the exporter reads."""
+    """The starts of open arrivals as an OTLP gauge, read whenever the exporter collects."""
 
     def __init__(self, telemetry: Telemetry, run_id: str, starts: Callable[[], Iterable[PhaseStarts]]) -> None:
         self._telemetry, self._run_id, self._starts = telemetry, run_id, starts
@@ -239,7 +239,7 @@ class _Stage(NamedTuple):
 
 
 def _stages(turn: Turn) -> list[_Stage]:
-    """The stages whose timestamps are known. A stage begins where the one it waits for has ended."""
+    """The stages whose timestamps are known. A stage begins when the one that it waits for has ended."""
     stages: list[_Stage] = []
     final, spoken = turn.asr_final_perf_ns, _first_known(turn.speech_start_perf_ns, turn.speech_end_perf_ns)
     if final is not None and spoken is not None:

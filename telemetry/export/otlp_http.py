@@ -1,7 +1,7 @@
 """One OTLP/HTTP protobuf request to a collector, within a deadline, with the answer as a value.
 
 The SDK's own exporters take spans rather than bytes, retry inside the call for up to ten seconds and log each failure;
-what waits for delivery is bytes, and retrying is the delivery's business.
+here bytes wait for delivery, and retrying is done by the span processor.
 """
 
 import http.client
@@ -27,8 +27,8 @@ _NEVER_TAKEN: Final = (400, 413, 422)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The outcome of one request. `taken`: acknowledged, less `rejected_items`. `refused`: never to be sent again.
-    `failed`: keep it and try later. `reason` says why in words."""
+    """The outcome of one request. `taken`: acknowledged, except for `rejected_items`. `refused`: never to be sent
+    again. `failed`: keep it and try later. `reason` says why."""
 
     outcome: Literal["taken", "refused", "failed"]
     reason: str = ""
@@ -61,7 +61,7 @@ class OtlpHttpExporter:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def send(self, request: EncodedRequest) -> Delivery:
-        """Post one request; never raises for what the network or the collector does."""
+        """Post one request; never raises because of the network or the collector."""
         try:
             status, _, answer = self._poster.post(f"/v1/{request.signal}", request.payload, self._headers)
         except (OSError, http.client.HTTPException) as error:

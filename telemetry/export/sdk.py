@@ -74,8 +74,7 @@ def _new_process_id() -> str:
 class ProcessIdentity:
     """A process id unique to this incarnation, and its sequence of turns: from 0, without gaps.
 
-    After a fork the child is another process: it gets an id and a sequence of its own. Threads and greenlets may ask
-    at once.
+    After a fork the child is another process: it gets its own id and sequence. Thread-safe, also for greenlets.
     """
 
     def __init__(self, new_id: Callable[[], str] = _new_process_id) -> None:
@@ -114,7 +113,7 @@ class ProcessIdentity:
 
 
 class UnseededIds(IdGenerator):
-    """Trace and span ids from the system's randomness. The SDK's own come from `random`, which a load generator
+    """Trace and span ids from the system's random source. The SDK's own come from `random`, which a load generator
     seeds: every worker and every repeated run would produce the same ids."""
 
     def generate_span_id(self) -> int:
@@ -131,7 +130,7 @@ class UnseededIds(IdGenerator):
 
 
 class _QueueingMetricExporter(MetricExporter):
-    """Hands each report to the delivering thread: one sender, one spool, one view of the collector's health."""
+    """Passes each report to the delivery thread: one sender, one spool, one view of the collector's health."""
 
     def __init__(self, processor: SpoolingSpanProcessor) -> None:
         super().__init__()
@@ -153,12 +152,12 @@ class _QueueingMetricExporter(MetricExporter):
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """The processor outlives the reader."""
+        """Do nothing: the processor outlives the reader."""
 
 
 class _ProcessResource(Resource):
-    """The resource of this process. The encoder asks for its hash once a span, and the library's own writes JSON each
-    time."""
+    """The resource of this process. The encoder needs its hash once per span, and the library's own hash writes JSON
+    each time."""
 
     def __init__(self, attributes: Mapping[str, AttributeValue], schema_url: str | None) -> None:
         super().__init__(attributes, schema_url)
@@ -177,7 +176,7 @@ def _span_log(options: SdkOptions, identity: ProcessIdentity, resource: bytes) -
 
 
 class Telemetry:
-    """A running set-up: `tracer` and `meter` to write with, and what became of it. Made by `start`."""
+    """A running set-up: `tracer` and `meter` to write with, and counts of what was delivered. Created by `start`."""
 
     def __init__(self, options: SdkOptions) -> None:
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -243,7 +242,7 @@ class Telemetry:
         return self._ids.generate_span_id().to_bytes(8, "big")
 
     def write(self, spans: Sequence[EncodedSpan], turns: int) -> None:
-        """Keep spans that were encoded without the SDK's tracer, of which so many are turns. Never waits."""
+        """Queue spans that were encoded without the SDK's tracer, of which `turns` are turns. Never waits."""
         self._processor.offer_spans(spans, turns)
 
     def _turns_emitted(self, options: CallbackOptions) -> Iterable[Observation]:
@@ -261,7 +260,7 @@ class Telemetry:
         return self._processor.force_flush(int(timeout_s * 1e3))
 
     def shutdown(self, timeout_s: float) -> None:
-        """Flush, spool what is left, and stop. Afterwards spans are counted as dropped. A second call does nothing."""
+        """Flush, spool the rest, and stop. Afterwards spans are counted as dropped. Idempotent."""
         if self._shut:
             return
         self._shut = True
@@ -270,11 +269,11 @@ class Telemetry:
         self._processor.shutdown(timeout_s)
 
     def export_stats(self) -> ExportStats:
-        """Count where every span went so far."""
+        """Count the spans so far by destination."""
         return self._processor.stats()
 
 
 def start(options: SdkOptions) -> Telemetry:
-    """Set telemetry up for this process. Raises ConfigError for an endpoint that is no URL, and OSError for a
-    spool that cannot be written."""
+    """Set telemetry up for this process. Raises ConfigError for an endpoint that is not a URL, and OSError for a spool
+    that cannot be written."""
     return Telemetry(options)

@@ -47,7 +47,7 @@ _FOLDER_OF_OWNER_ONLY: Final = 0o700
 
 
 class ForeignLogError(Exception):
-    """A file with the name of a log that is not a log of this version."""
+    """Raised for a file with the name of a log that is not a log of this version."""
 
 
 class LogRecord(NamedTuple):
@@ -80,7 +80,7 @@ def _spans_of(payload: bytes) -> Iterator[EncodedSpan]:
 
 
 class LogFile:
-    """One file of the log. Not thread safe. Every method raises OSError where the disk does."""
+    """One file of the log. Not thread-safe. Every method raises OSError if the disk fails."""
 
     def __init__(self, path: Path, file: int, written: int, delivered: int, resource: bytes = b"") -> None:
         self.path = path
@@ -90,7 +90,7 @@ class LogFile:
 
     @classmethod
     def create(cls, path: Path, resource: bytes) -> "LogFile":
-        """Create a file, and its folder where it is missing; only the owner may read either."""
+        """Create a file, and its folder if missing; only the owner may read either."""
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_OF_OWNER_ONLY)
             path.parent.chmod(_FOLDER_OF_OWNER_ONLY)
@@ -134,7 +134,7 @@ class LogFile:
         self.written += len(blob)
 
     def records(self) -> Iterator[tuple[LogRecord, int]]:
-        """Every whole record that was not delivered, with the offset behind it, up to the first that is not whole."""
+        """Every complete record that was not delivered, with the offset after it, up to the first incomplete one."""
         offset = self.delivered
         while len(head := os.pread(self._file, _OVERHEAD_BYTES, offset)) == _OVERHEAD_BYTES:
             length, checksum = _FRAME.unpack_from(head)
@@ -148,8 +148,8 @@ class LogFile:
             yield LogRecord(_SIGNALS[signal], items, turns, payload), offset
 
     def requests(self, batch: int = BATCH_SPANS) -> Iterator[tuple[EncodedRequest, int]]:
-        """The records that were not delivered as export requests, with the offset behind each; the spans of several
-        records go together."""
+        """The undelivered records as export requests, with the offset after each; the spans of several records are
+        combined."""
         spans: list[EncodedSpan] = []
         turns = size = 0
         until = self.delivered
@@ -171,22 +171,22 @@ class LogFile:
         return EncodedRequest("traces", len(spans), request_payload(self._resource, spans), turns)
 
     def mark_delivered(self, until: int) -> None:
-        """Remember that the records before an offset were delivered."""
+        """Record that all records before an offset were delivered."""
         self.delivered = until
         os.pwrite(self._file, _OFFSET.pack(until), len(_MAGIC))
 
     def sync(self) -> None:
-        """Make what was written survive the machine."""
+        """Write everything to disk, so that it survives a crash of the machine."""
         os.fsync(self._file)
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Close the file without changing it."""
         os.close(self._file)
 
 
 class SpanLog:
-    """The log of one process. Threads may append while one of them delivers. Raises OSError where the disk does, also
-    when it is made."""
+    """The log of one process. Threads may append while one of them delivers. Raises OSError if the disk fails, also on
+    creation."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class SpanLog:
         return sum(self._spans)
 
     def append(self, record: LogRecord) -> bool:
-        """Write a record; False when the log is full."""
+        """Write a record; return False if the log is full."""
         with self._lock:
             if self._bytes + record.size_bytes > self._max_bytes:
                 return False
@@ -241,7 +241,7 @@ class SpanLog:
             return None
 
     def delivered(self) -> None:
-        """Forget the request that `oldest` returned: somebody else answers for it now."""
+        """Remove the request that `oldest` returned: another process is responsible for it now."""
         with self._lock:
             if self._oldest is None:
                 raise ValueError("no request was taken from the log")
@@ -256,7 +256,8 @@ class SpanLog:
                 self._remove_oldest()
 
     def sync(self) -> None:
-        """Make everything that was appended so far survive the machine. Takes as long as the disk does."""
+        """Write everything appended so far to disk, so that it survives a crash of the machine. May block on the
+        disk."""
         with self._lock:
             files, spans = list(self._unsynced), self.pending_spans
             self._unsynced.clear()
@@ -267,7 +268,7 @@ class SpanLog:
         self.durable_spans = spans
 
     def close(self) -> None:
-        """Close the files. Those with something that was not delivered stay on disk for `replay`."""
+        """Close the files. Those with undelivered records stay on disk for `replay`."""
         while self._files and self._files[0].delivered >= self._files[0].written:
             self._remove_oldest()
         for file in self._files:

@@ -1,9 +1,8 @@
-"""Delivery of ended spans to a collector or the disk, in the background: nothing waits, nothing is lost without being
-counted.
+"""Delivery of ended spans to a collector or the disk, in the background: nothing waits, and every loss is counted.
 
 Not the SDK's BatchSpanProcessor: a full queue there drops the oldest spans with only a log line, its flush has no
 deadline, and it wakes its thread from the caller's. Here an ended span is one write to the log (`span_log`) or one
-append to a bounded queue, losses are numbers, and one thread (a greenlet under gevent) sends what is oldest.
+append to a bounded queue, losses are numbers, and one thread (a greenlet under gevent) sends the oldest data.
 """
 
 import logging
@@ -40,19 +39,18 @@ _R = TypeVar("_R")
 
 
 class Sender(Protocol):
-    """The way of a request to the collector."""
+    """Delivers requests to the collector."""
 
     def send(self, request: EncodedRequest) -> Delivery:
-        """Deliver one request; never raises for the collector's or the network's sake."""
+        """Deliver one request; never raises because of the collector or the network."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExportStats:
-    """The destinations of the spans so far. `spooled_spans` lie on disk, safe from a failure of the machine;
-    `dropped_spans` are lost, the first of them for `drop_reason`, and `rejected_spans` were refused by the collector
-    for good (both count as loss). `waiting_spans` are not delivered yet. `failure` is None while the collector takes
-    what it is sent."""
+    """The spans so far by destination. `spooled_spans` are on disk, safe from a crash of the machine; `dropped_spans`
+    are lost, the first of them for `drop_reason`, and `rejected_spans` were permanently refused by the collector (both
+    count as loss). `waiting_spans` are not delivered yet. `failure` is None while the collector accepts requests."""
 
     exported_spans: int
     spooled_spans: int
@@ -76,9 +74,9 @@ def _off_the_loop(call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -
 class SpoolingSpanProcessor(SpanProcessor):
     """A span processor of the SDK that delivers to `sender` from a log on disk.
 
-    Without a log, or where it takes no more, spans wait in a queue in memory, and what does not fit into it is counted.
-    Without a sender everything stays in the log; without either, spans are forgotten on purpose and not counted as
-    lost. Raises OSError where the log cannot be made.
+    Without a log, or if it is full, spans wait in a queue in memory, and those that do not fit are counted. Without a
+    sender everything stays in the log; without either, spans are dropped on purpose and not counted as lost. Raises
+    OSError if the log cannot be created.
     """
 
     def __init__(
@@ -119,15 +117,14 @@ class SpoolingSpanProcessor(SpanProcessor):
     # Called by the caller's threads.
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing to do: only ended spans travel."""
+        """Do nothing: only ended spans are delivered."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep an ended span of the SDK's."""
+        """Queue an ended span of the SDK."""
         self.offer_spans((encoded_by_sdk(span),))
 
     def offer_spans(self, spans: Sequence[EncodedSpan], turns: int = 0) -> None:
-        """Keep ended spans, of which so many are turns; those for which there is no room are dropped and counted.
-        Never waits."""
+        """Queue ended spans, of which `turns` are turns; those without room are dropped and counted. Never waits."""
         if self._pid != os.getpid():
             self._after_fork()
         if self._thread is None:
@@ -140,7 +137,7 @@ class SpoolingSpanProcessor(SpanProcessor):
             self._drop(len(spans[fitting:]), self._log_problem or f"{self._capacity} spans were waiting already")
 
     def offer_metrics(self, request: EncodedRequest) -> None:
-        """Keep one report of metrics; in memory the oldest gives way when too many wait."""
+        """Queue one report of metrics; in memory it replaces the oldest if too many wait."""
         if self._thread is None or self._closed:
             return
         record = LogRecord("metrics", request.items, 0, request.payload)
@@ -161,9 +158,9 @@ class SpoolingSpanProcessor(SpanProcessor):
         return self.stats().waiting_spans == 0
 
     def shutdown(self, timeout_s: float = 5.0) -> None:
-        """Deliver what can be delivered in the time, leave the rest in the log, count what had to be dropped.
+        """Deliver what can be delivered in the time, leave the rest in the log, and count what had to be dropped.
 
-        Where there is a log, its disk is given more time.
+        With a log, its disk is given more time.
         """
         if self._closed or self._thread is None:
             return
@@ -177,7 +174,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         self._unsent = None
 
     def stats(self) -> ExportStats:
-        """Return how many spans went where so far."""
+        """Return the number of spans so far by destination."""
         pending = 0 if self._log is None else self._log.pending_spans
         spooled = 0 if self._log is None else pending if self._closed else self._log.durable_spans
         return ExportStats(
@@ -191,7 +188,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         )
 
     def _after_fork(self) -> None:
-        """Begin in a child: the parent's queue, log and thread are the parent's."""
+        """Start empty in a child: queue, log and thread are the parent's."""
         try:
             self._begin()
         except OSError as error:
@@ -241,7 +238,7 @@ class SpoolingSpanProcessor(SpanProcessor):
             self._log.close()
 
     def _deliver(self, *, hurry: bool) -> None:
-        """Send what waits, the oldest first, for as long as the collector takes it."""
+        """Send waiting data, the oldest first, as long as the collector accepts it."""
         while self._sender is not None and not self._closing and not self._is_held_off() and (hurry or self._is_due()):
             try:
                 request = self._oldest()
@@ -314,7 +311,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
 
     def _save(self, *, hurry: bool) -> None:
-        """Make the log survive the machine while nobody takes what is in it."""
+        """Sync the log to disk while the collector accepts nothing."""
         is_due = hurry or self._clock_s() - self._last_sync_s >= _LINGER_S
         if self._log is None or not is_due or not (self._sender is None or self._failure is not None or self._closing):
             return

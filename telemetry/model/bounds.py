@@ -44,8 +44,8 @@ _ARRIVED: Final[dict[str, _Stamp]] = {
 
 
 def timestamp_bounds(turn: Turn, name: str) -> tuple[int, int] | None:
-    """The earliest and the latest moment of a timestamp, in ns of the turn's monotonic clock; None where the timestamp
-    or its bounds are not known. Raises AttributeError for a name not in TIMESTAMPS."""
+    """The earliest and the latest time of a timestamp, in ns of the turn's monotonic clock; None if the timestamp or
+    its bounds are not known. Raises AttributeError for a name not in TIMESTAMPS."""
     if name in _ARRIVED:
         moment, earlier, error = _ARRIVED[name](turn)
         if moment is None or earlier is None or error is None:
@@ -61,8 +61,8 @@ def timestamp_bounds(turn: Turn, name: str) -> tuple[int, int] | None:
 
 
 def metric_bounds(turn: Turn, metric: Metric) -> Bounds | None:
-    """The lowest and the highest value that a metric of the turn may truly have, in its unit; None where the metric has
-    no value, or where its bounds are not known. What is counted, and not timed, is exact."""
+    """The lowest and the highest possible value of a metric of the turn, in its unit; None if the metric has no value,
+    or its bounds are not known. Counts, unlike times, are exact."""
     value = metric.value(turn)
     return None if value is None else bounds_of_value(turn, metric, value)
 
@@ -74,7 +74,7 @@ def bounds_of_value(turn: Turn, metric: Metric, value: float) -> Bounds | None:
 
 
 def measured_bounds(turn: Turn, metric: Metric) -> Bounds | None:
-    """The bounds of `metric_bounds` if the annotation of the clip's speech were right: those of our own measuring."""
+    """The bounds of `metric_bounds` if the annotation of the clip's speech were exact: those of our own measurement."""
     return metric_bounds(
         msgspec.structs.replace(turn, speech_start_uncertainty_ns=0, speech_end_uncertainty_ns=0), metric
     )
@@ -98,7 +98,7 @@ def _from_speech(name: str, since: str, held_up: str) -> Callable[[Turn, float],
 
 
 def _between_arrivals(later: str, earlier: str) -> Callable[[Turn, float], Bounds | None]:
-    """The bounds of a duration between two things that arrived, whose stamps have the same error."""
+    """The bounds of a duration between two arrivals, whose stamps have the same error."""
     earlier_of = attrgetter(f"{earlier}_earlier_ns", f"{later}_earlier_ns")
 
     def bounds(turn: Turn, value: float) -> Bounds | None:
@@ -109,7 +109,7 @@ def _between_arrivals(later: str, earlier: str) -> Callable[[Turn, float], Bound
 
 
 def _rate_between(later: str, earlier: str) -> Callable[[Turn, float], Bounds | None]:
-    """The bounds of a rate: what was counted, by the time between two moments."""
+    """The bounds of a rate: a count divided by the time between two timestamps."""
 
     def bounds(turn: Turn, value: float) -> Bounds | None:
         begin, end = timestamp_bounds(turn, earlier), timestamp_bounds(turn, later)
@@ -129,7 +129,7 @@ def _wall_rate(turn: Turn, value: float) -> Bounds | None:
 
 
 def _within_the_reply(turn: Turn, value: float) -> Bounds | None:
-    """The bounds of what a player does, which is fed what arrives: no chunk came earlier by more than the worst."""
+    """The bounds of the playback of arriving chunks: no chunk arrived earlier by more than the worst uncertainty."""
     doubt_ns = turn.arrival_uncertainty_worst_ns
     if doubt_ns is None:
         return None if turn.stamp_error_ns is None else (value, value)
@@ -202,8 +202,8 @@ _LAST_DIGIT: Final = {"per_s": 0.1, "ratio": 0.01, "count": 1.0, "share": 0.001}
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWithin:
-    """The measurement bounds of each statistic of a metric, in its unit; None where there is no statistic, or where
-    turns of unknown bounds leave it open."""
+    """The measurement bounds of each statistic of a metric, in its unit; None without a statistic, or if turns with
+    unknown bounds leave it open."""
 
     p50: Bounds | None
     p95: Bounds | None
@@ -213,7 +213,7 @@ class MeasuredWithin:
 
     @classmethod
     def exactly(cls, p50: float | None, p95: float | None, p99: float | None, largest: float | None) -> Self:
-        """The statistics of what is counted, and not timed."""
+        """The statistics of a count, which has no measurement error."""
         at = [None if value is None else (value, value) for value in (p50, p95, p99, largest)]
         return cls(p50=at[0], p95=at[1], p99=at[2], max=at[3])
 
@@ -226,8 +226,8 @@ def finite(lower: float | None, upper: float | None) -> Bounds | None:
 
 
 def measured_within(metric: MetricDefinition, figure: float | None, bounds: Bounds | None) -> str | None:
-    """`measured within 806–818`, in the unit of the figure that it follows; None where the bounds are not known
-    or differ from the figure by 1 % of it at most."""
+    """`measured within 806–818`, in the unit of the figure that it follows; None if the bounds are not known or differ
+    from the figure by at most 1 %."""
     if figure is None or bounds is None:
         return None
     lower, upper = bounds
@@ -239,8 +239,8 @@ def measured_within(metric: MetricDefinition, figure: float | None, bounds: Boun
 
 
 def turn_figures(turn: Turn, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
-    """The metrics that a turn has values of, by their names for people, each with its bounds where they are known and
-    are not the value itself: `818 ms, within 806–818`."""
+    """The metrics of a turn that have values, by display name, each with its bounds if they are known and differ from
+    the value: `818 ms, within 806–818`."""
     figures: list[tuple[str, str]] = []
     for metric in metrics:
         value, bounds = metric.value(turn), metric_bounds(turn, metric)
@@ -261,7 +261,7 @@ def turn_measured_within(turn: Turn, metric: Metric) -> str | None:
 
 
 def _bounds_text(metric: MetricDefinition, figure: float, bounds: Bounds) -> str:
-    """The bounds of a figure without their unit, rounded outward; one that is the figure itself reads as that does."""
+    """The bounds of a figure without their unit, rounded outward; a bound equal to the figure is written like it."""
     low, high = (
         # Digits after the sixth decimal come from calculating in floating point.
         metric.format(value if value == figure else rounded(round(value / digit, 6)) * digit, unit=False)

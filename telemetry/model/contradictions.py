@@ -1,9 +1,9 @@
 """Values that contradict the evidence they come with, and the turn without them. Pure.
 
-Slowness alone never contradicts anything, and neither does a first token before the end of the caller's speech. What
-does: a latency longer than the span that states it, a stage that answered before it was asked or before its turn began,
-a moment behind the end of the span that has it, and what is not a number. Such a value is taken out, and named with its
-cause: it meets no objective and misses none.
+A slow value never contradicts anything, and neither does a first token before the end of the caller's speech.
+Contradictions are: a latency longer than the span that states it, a stage that answered before it was requested or
+before its turn began, a timestamp after the end of its span, and a value that is not a number. Such a value is removed,
+and named with its cause: it neither meets nor misses an objective.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ DURATIONS: Final = (
 
 
 class SpanBounds(NamedTuple):
-    """The beginning and the end of a span, in ns of the clock that a turn's timestamps are of."""
+    """The start and the end of a span, in ns of the clock of a turn's timestamps."""
 
     begin_ns: int
     end_ns: int
@@ -52,7 +52,7 @@ class SpanBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpanEvidence:
-    """The beginning of the first of a turn's own spans, and by timestamp the bounds of the span that has it."""
+    """The start of the first of a turn's own spans, and by timestamp the bounds of its span."""
 
     began_ns: int
     bounds_by_timestamp: Mapping[str, SpanBounds] = field(default_factory=dict[str, SpanBounds])
@@ -61,11 +61,11 @@ class SpanEvidence:
 def latency_contradiction(
     latency_ns: int | None, lasted_ns: int, *, may_be_negative: bool = False
 ) -> Contradiction | None:
-    """The cause why a latency cannot be that a span of so many ns states; None where it can.
+    """The cause why a latency stated by a span of `lasted_ns` is impossible; None if it is possible.
 
-    A latency of None means not a number. One that counts from the end of the caller's speech, and not from
-    a request, `may_be_negative`. A span that ends before it begins lasted as long as its bounds are apart: a clock was
-    set, and the latency may be right.
+    A latency of None means not a number. A latency from the end of the caller's speech, and not from a request,
+    `may_be_negative`. For a span that ends before it begins, the distance of its bounds is used: a clock was set, and
+    the latency may be right.
     """
     if latency_ns is None:
         return "not_a_number"
@@ -77,8 +77,8 @@ def latency_contradiction(
 
 
 def timestamp_contradictions(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str, Contradiction]:
-    """The timestamps of a turn that cannot be, each with the cause. Without evidence, of a client, the turn's own
-    beginning is the bound."""
+    """The impossible timestamps of a turn, each with the cause. Without evidence, for a client, the turn's own start is
+    the bound."""
     at = known_timestamps(turn)
     causes: dict[str, Contradiction] = {}
     began_ns = min(at.get("speech_start", turn.started_perf_ns), turn.started_perf_ns)
@@ -101,7 +101,7 @@ def timestamp_contradictions(turn: Turn, evidence: SpanEvidence | None = None) -
 
 
 def begun_with_its_moments(turn: Turn, began_unix_ns: int) -> Turn:
-    """The turn of a service, begun with the first of its spans or timestamps: its clock is the wall clock."""
+    """The turn of a service with the start of the first of its spans or timestamps: its clock is the wall clock."""
     began_unix_ns = min([began_unix_ns, *known_timestamps(turn).values()])
     return msgspec.structs.replace(turn, started_unix_ns=began_unix_ns, started_perf_ns=began_unix_ns)
 
@@ -111,8 +111,8 @@ def without_contradictions(
     timestamps: Mapping[str, Contradiction],
     metrics: Mapping[str, Contradiction] | None = None,
 ) -> Turn:
-    """The turn without timestamps, durations and gaps that cannot be. `contradicted_metrics` names what is not known
-    because of that, and those of `metrics`, whose values were left out before."""
+    """The turn without impossible timestamps, durations and gaps. `contradicted_metrics` names the metrics that are
+    unknown because of that, and those of `metrics`, whose values were left out before."""
     causes: dict[str, Contradiction] = {f"{name}_perf_ns": cause for name, cause in timestamps.items()}
     for name in DURATIONS:
         if (getattr(turn, name) or 0) < 0:

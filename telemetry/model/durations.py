@@ -1,4 +1,4 @@
-"""A length of time as people write it in flags and files: `500ms`, `2s`, `1.5m`, `1h30m`, `7d`. Pure."""
+"""A length of time in the form used in flags and files: `500ms`, `2s`, `1.5m`, `1h30m`, `7d`. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ _WHOLE: Final = re.compile(rf"(?:{_NUMBER} ?(?:ms|us|µs|ns|s|m|h|d))+")
 
 
 class DurationError(ValueError):
-    """A text is not a duration; the sentence says how to write one."""
+    """Raised for a text that is not a duration; the sentence says how to write one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time, 0 or more, in integer nanoseconds. Its text form reads back equal."""
+    """A length of time, 0 or more, in integer nanoseconds. Parsing its text form gives an equal value."""
 
     ns: int = 0
 

@@ -8,11 +8,11 @@ TelemetryError
 
 
 class TelemetryError(Exception):
-    """Base of everything telemetry raises on purpose; the text says what, where and how to mend it."""
+    """Base of all errors that telemetry raises on purpose; the text says what is wrong, where, and how to fix it."""
 
 
 class ConfigError(TelemetryError):
-    """A configuration cannot be used. `faults` holds every fault found, one sentence each."""
+    """Raised for an unusable configuration. `faults` holds every fault, one sentence each."""
 
     def __init__(self, where: str, faults: list[str]) -> None:
         self.where = where
@@ -21,4 +21,4 @@ class ConfigError(TelemetryError):
 
 
 class StoreError(TelemetryError):
-    """A store cannot be opened, read or written."""
+    """Raised if a store cannot be opened, read or written."""

@@ -1,7 +1,6 @@
-"""Faults in files that people write: the value on one line, its place and line, and the known name that is like
-it. Pure.
+"""Faults in files that people write: the value on one line, its place and line, and the most similar known name. Pure.
 
-Apart from `telemetry.model.validation`, whose pydantic a process that reads no such file need not import.
+Separate from `telemetry.model.validation`, whose pydantic a process that reads no such file need not import.
 """
 
 import difflib
@@ -31,7 +30,7 @@ class FaultAt:
 
 
 def path_text(path: Path, first: int = 0) -> str:
-    """A path in words, `spec.objectives[0].target`; positions count from `first`."""
+    """A path as text, `spec.objectives[0].target`; positions count from `first`."""
     text = ""
     for part in path:
         text += f"[{part + first}]" if isinstance(part, int) else f".{_shown_key(part)}" if text else _shown_key(part)
@@ -39,12 +38,12 @@ def path_text(path: Path, first: int = 0) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that somebody wrote, on one line and at most 80 characters long."""
+    """A value from a file, on one line and at most 80 characters long."""
     return one_line(_Brief().repr(value), _LONGEST_SHOWN_CHARS)
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about an unknown name: the known one that is like it, or all of them."""
+    """The end of a sentence about an unknown name: the most similar known one, or all of them."""
     close = difflib.get_close_matches(name[:_LONGEST_SHOWN_CHARS], known, 1, 0.5)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
 
@@ -54,7 +53,8 @@ def _shown_key(key: str) -> str:
 
 
 class _Brief(reprlib.Repr):
-    """Bounded in length and depth: a file can hold a text of a million characters, or a list that holds itself."""
+    """Bounded in length and depth: a file can contain a text of a million characters, or a list that contains
+    itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def parse_toml(text: str, name: str) -> TomlText:
 
 
 def _line(lines: Mapping[Path, int], path: Path) -> int:
-    """The line of what is at a path; where it is missing, of the nearest thing that holds it."""
+    """The line of the value at a path; if it is missing, of its nearest parent."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
@@ -128,7 +128,7 @@ def _line(lines: Mapping[Path, int], path: Path) -> int:
 
 @dataclass(slots=True)
 class _Lines:
-    """Goes once through a text that is known to be valid TOML, and notes where each key is given first."""
+    """Reads a text that is known to be valid TOML once, and records where each key occurs first."""
 
     text: str
     _tokens: list[tuple[str, int]] = field(default_factory=list)
@@ -157,7 +157,7 @@ class _Lines:
         return self._tokens[self._at][0] if self._at < len(self._tokens) else "\n"
 
     def _take(self) -> int:
-        """Go on by one; the line of what was next."""
+        """Advance by one token; return the line of it."""
         self._at += 1
         return self._tokens[self._at - 1][1] if self._at <= len(self._tokens) else 0
 

@@ -1,7 +1,7 @@
-"""Text that somebody else wrote, made fit for a terminal, a log, a page and the store: visible and bounded. Pure.
+"""External text made safe for a terminal, a log, a page and the store: visible and bounded. Pure.
 
 An escape character can rename a terminal or clear it, a line break can forge a line of a log, and a bidirectional
-override shows a text in another order than it has. They are not removed but written out (`\\x1b`), so that a person who
+override shows a text in another order than it has. They are not removed but written out (`\x1b`), so that a person who
 looks for the cause sees what was sent.
 """
 
@@ -19,13 +19,13 @@ _WRITTEN_OUT: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def has_control_characters(text: str) -> bool:
-    """Return whether a text holds anything that is written out or that breaks its line."""
+    """Return whether a text contains a character that is written out or that breaks its line."""
     return not text.isprintable() and any(map(_is_written_out, text))
 
 
 def one_line(text: str, longest: int = LONGEST_CHARS) -> str:
-    """The text on one line: what breaks a line is a space, other control characters are written out. At most `longest`
-    characters, the last of them `…` where some are missing."""
+    """The text on one line: line breaks become spaces, other control characters are written out. At most `longest`
+    characters, the last of them `…` if some are missing."""
     # Looking at more than can be shown would let a long text cost time.
     shown = text if len(text) <= longest else text[: longest + 1]
     if not shown.isprintable():
@@ -40,14 +40,14 @@ def several_lines(text: str, longest: int) -> str:
 
 
 def visible(text: str) -> str:
-    """All of a text, with its line breaks and tabs; other control characters are written out."""
+    """The whole text, with its line breaks and tabs; other control characters are written out."""
     if text.isprintable():
         return text
     return "".join(char if char in "\n\t" else written_out(char) for char in text.replace("\r\n", "\n"))
 
 
 def written_out(char: str) -> str:
-    """One character, as an escape sequence of Python's where it must not reach a terminal."""
+    """One character, as a Python escape sequence if it must not reach a terminal."""
     return char.encode("unicode_escape").decode() if _is_written_out(char) else char
 
 

@@ -70,7 +70,7 @@ def microseconds(ns: float | None) -> str:
 
 
 def declared_milliseconds(ns: float, *, unit: bool = True) -> str:
-    """A duration that somebody chose, such as a threshold, with every digit it has: `800 ms`, `0.25 ms`."""
+    """A configured duration, such as a threshold, with every digit it has: `800 ms`, `0.25 ms`."""
     text = _every_digit(in_milliseconds(ns))
     return f"{text} ms" if unit else text
 
@@ -81,20 +81,20 @@ def seconds(ns: float | None) -> str:
 
 
 def clock(elapsed_s: float) -> str:
-    """Return how long something has been going on, as `m:ss`."""
+    """Format an elapsed time as `m:ss`."""
     whole = max(0, int(elapsed_s))
     return f"{whole // 60}:{whole % 60:02d}"
 
 
 def about(length_s: float) -> str:
-    """A length of time that is only estimated, never understated: `about 40 s`, `about 4 min`, `about 3 h`."""
+    """An estimated length of time, rounded up: `about 40 s`, `about 4 min`, `about 3 h`."""
     unit, unit_s = ("s", 1) if length_s <= 120 else ("min", 60) if length_s <= 7200 else ("h", 3600)
     return f"about {number(max(1, math.ceil(length_s / unit_s)))} {unit}"
 
 
 def percent(ratio: float | None, against: float | None = None) -> str:
-    """A measured share of a whole, as a ratio: `97.2 %`, `95 %`, `< 0.1 %`. `against` is the ratio that it is held
-    against: what is written is on the same side of it as the share."""
+    """A measured share, as a ratio: `97.2 %`, `95 %`, `< 0.1 %`. `against` is the ratio that it is compared with: the
+    text is on the same side of it as the share."""
     if ratio is None:
         return DASH
     exact = 100 * round(Fraction(str(ratio)), _DECIMALS_OF_RATIO)
@@ -127,17 +127,17 @@ def counted_units(words: int, characters: int) -> str:
 
 
 def declared_percent(ratio: float) -> str:
-    """A share that somebody chose, such as a target, with every digit it has: `99.95 %`."""
+    """A configured share, such as a target, with every digit it has: `99.95 %`."""
     return f"{_every_digit(float(Fraction(str(ratio)) * 100))} %"
 
 
 def share(part: int, whole: int) -> str:
-    """`part` of `whole` as a percentage; DASH of nothing."""
+    """`part` of `whole` as a percentage; DASH if `whole` is 0."""
     return percent(part / whole) if whole else DASH
 
 
 def decimal(value: float | None) -> str:
-    """A ratio that is no share of a whole, such as audio per time: `1.25`."""
+    """A ratio that is not a share of a whole, such as audio per time: `1.25`."""
     return DASH if value is None else _minus(f"{value:z,.2f}")
 
 
@@ -147,17 +147,17 @@ def decibels(db: float) -> str:
 
 
 def declared_decibels(db: float) -> str:
-    """A level or ratio of levels that somebody chose, with every digit it has: `10 dB`."""
+    """A configured level or ratio of levels, with every digit it has: `10 dB`."""
     return f"{_every_digit(db)} dB"
 
 
 def factor(times: float) -> str:
-    """Return by how much something is exceeded: `×1.5`."""
+    """Format a factor by which something is exceeded: `×1.5`."""
     return f"×{times:,.1f}"
 
 
 def rate(per_second: float | None, *, unit: bool = True) -> str:
-    """Return how many a second: `42.5/s`."""
+    """Format a rate per second: `42.5/s`."""
     if per_second is None:
         return DASH
     text = _minus(f"{per_second:z,.1f}")
@@ -175,22 +175,22 @@ def count(how_many: int, singular: str, plural: str | None = None) -> str:
 
 
 def causes(by_cause: Mapping[str, int]) -> str:
-    """Return how many there are of each cause: `3 generator, 1 telemetry lost`."""
+    """Format the number of each cause: `3 generator, 1 telemetry lost`."""
     return ", ".join(f"{number(n)} {cause}" for cause, n in by_cause.items())
 
 
 def turns(how_many: int) -> str:
-    """Return how many turns: `1 turn`, `1,204 turns`."""
+    """Format a number of turns: `1 turn`, `1,204 turns`."""
     return count(how_many, "turn")
 
 
 def estimate(text: str) -> str:
-    """A figure that is written already, as an estimate: `≈ 812 ms`."""
+    """A formatted figure, marked as an estimate: `≈ 812 ms`."""
     return f"{APPROXIMATELY} {text}"
 
 
 def estimate_if(is_estimate: bool, text: str) -> str:
-    """A figure that is written already, with the sign of an estimate if it is one."""
+    """A formatted figure, marked if it is an estimate."""
     return estimate(text) if is_estimate else text
 
 
@@ -228,13 +228,13 @@ def signed_difference(value: float | None, kind: str) -> str:
 
 
 def declared_points(difference: float) -> str:
-    """A difference of two shares that somebody chose, in percentage points with every digit it has: `0.5 points`."""
+    """A configured difference of two shares, in percentage points with every digit it has: `0.5 points`."""
     points = _every_digit(float(Fraction(str(difference)) * 100))
     return f"{points} point{'' if points == '1' else 's'}"
 
 
 def declared_figure(value: float, kind: str) -> str:
-    """A value of a metric that somebody chose, such as an objective's threshold, by its kind as in `figure`."""
+    """A configured value of a metric, such as an objective's threshold, by its kind as in `figure`."""
     match kind:
         case "ns":
             return declared_milliseconds(value)
@@ -262,7 +262,7 @@ CLEAN: Final = "clean"
 
 
 def condition_label(noise: str | None, snr_db: float | None, channel: str | None) -> str:
-    """A condition: `babble 10 dB, g711u`. `snr_db` is the level that was asked for; a noise that names its level keeps
+    """A condition: `babble 10 dB, g711u`. `snr_db` is the requested level; a noise whose name contains a level keeps
     that name, and a clean channel is not named."""
     if not noise:
         shown = NOT_REPORTED

@@ -280,7 +280,7 @@ NOT_AS_RECORDED: Final = (FRAME_LATENESS, DRIFT)
 
 
 def is_not_as_recorded(invalid_reasons: Collection[str]) -> bool:
-    """Return whether a turn with these reasons was not said as recorded, whatever else went wrong."""
+    """Return whether a turn with these reasons was not spoken as recorded, whatever else went wrong."""
     return any(reason in NOT_AS_RECORDED for reason in invalid_reasons)
 
 

@@ -1,7 +1,7 @@
-"""Every number this project reports: one name, one unit, one definition, one function, one way of showing it.
+"""Every number this project reports: one name, one unit, one definition, one function, one format.
 
-A metric's value on a turn is None when a timestamp it needs is unknown or when the wire withholds it; it is never 0 in
-place of unknown, and never clamped. Durations are integer nanoseconds of one process's monotonic clock.
+A metric's value on a turn is None if a timestamp it needs is unknown or the wire withholds it; it is never 0 in place
+of unknown, and never clamped. Durations are integer nanoseconds of one process's monotonic clock.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ TIMESTAMPS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDefinition:
-    """A metric and how people see it: terminal, page, JSON, Prometheus and the reference all read it here."""
+    """A metric and its presentation: terminal, page, JSON, Prometheus and the reference all use this definition."""
 
     name: str
     label: str  # the name for people
@@ -54,7 +54,7 @@ class MetricDefinition:
 
     @property
     def phrase(self) -> str:
-        """The name for people within a sentence: `voice to voice`, `LLM first token`."""
+        """The display name within a sentence: `voice to voice`, `LLM first token`."""
         is_acronym = self.label[:2].isupper()
         return self.label if is_acronym else f"{self.label[0].lower()}{self.label[1:]}"
 
@@ -77,7 +77,7 @@ class MetricDefinition:
         return f"_{self.unit}" if self.unit in ("ns", "per_s") else ""
 
     def format(self, value: float | None, *, unit: bool = True) -> str:
-        """A figure of this metric for people; a dash for None."""
+        """A formatted figure of this metric; a dash for None."""
         return formatting.figure(value, self.kind, unit=unit)
 
 
@@ -97,7 +97,7 @@ def _is_always(turn: Turn) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric(MetricDefinition):
-    """A metric with at most one value per turn: `value(turn)` is None where it was not measured."""
+    """A metric with at most one value per turn: `value(turn)` is None if it was not measured."""
 
     value: Callable[[Turn], int | float | None]
     # The bound of the caller's speech that it is measured from. None for talk_over, which depends on both.
@@ -465,7 +465,7 @@ METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL if i
 
 
 def shown_in(*views: View) -> tuple[str, ...]:
-    """The names of the metrics that one of the views shows, in their order."""
+    """The names of the metrics that one of the views shows, in order."""
     return tuple(metric.name for metric in _ALL if set(views) & set(metric.views))
 
 

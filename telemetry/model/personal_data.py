@@ -49,7 +49,7 @@ def mark(kind: PersonalKind) -> str:
 
 
 def replaced(text: str, places: Iterable[PersonalPart]) -> str:
-    """The text with a mark in each place; of places that overlap, the first covers all of them."""
+    """The text with a mark in each place; of overlapping places, the first mark covers all."""
     pieces: list[str] = []
     kept_to = 0
     covered: PersonalPart | None = None
@@ -92,14 +92,14 @@ def is_card(digits: str) -> bool:
 
 
 def holds_card(digits: str) -> bool:
-    """Return whether a card's number is anywhere in a run of digits."""
+    """Return whether a run of digits contains a card number."""
     return any(
         is_card(digits[begin : begin + length]) for length in CARD_DIGITS for begin in range(len(digits) - length + 1)
     )
 
 
 def is_international_phone(text: str) -> bool:
-    """Return whether a text that begins with a plus sign is a telephone number of a country that there is."""
+    """Return whether a text that begins with a plus sign is a telephone number of an existing country."""
     if len(digits_of(text)) not in _TELEPHONE_DIGITS:
         return False
     number = _parsed(text, None)
@@ -194,7 +194,7 @@ _PERSONAL_ID: Final = re.compile(r"[0-9(][0-9 ()/-]{5,22}[0-9]")
 
 
 def label_without_personal_data(label: str) -> str:
-    """The label with marks in the place of personal data; the same text where there is not any."""
+    """The label with marks in place of personal data; the same text if it has none."""
     if _suspect_label.search(label) is None:
         return label
     return _remembered(label) if len(label) <= _REMEMBERED_CHARS else replaced(label, label_places(label))
@@ -219,7 +219,7 @@ def _is_remembered(value: str) -> bool:
 
 
 def label_places(label: str) -> Iterator[PersonalPart]:
-    """Yield where personal data is in a label, in no order."""
+    """Yield the places of personal data in a label, in no order."""
     for match in _EMAIL.finditer(label):
         yield PersonalPart(*match.span(), "email")
     for match in _PHONE.finditer(label):
@@ -252,7 +252,7 @@ _GERMAN_TENS: Final = (
 
 
 def _numbered(spellings: tuple[str, ...], first: int) -> dict[str, str]:
-    """Numbers by their words: each text lists the spellings of one number, counted from `first`."""
+    """Numbers by their spellings: each text lists the spellings of one number, counted from `first`."""
     return {word: f"{first + place}" for place, words in enumerate(spellings) for word in words.split()}
 
 
@@ -286,7 +286,7 @@ _RUN_SUSPECT: Final = (
 
 
 class DigitRun(NamedTuple):
-    """The digits that a text says from `begin` to before `end` (in characters)."""
+    """The digits spelled in a text from `begin` to before `end` (in characters)."""
 
     begin: int
     end: int
@@ -301,7 +301,7 @@ class _Token(NamedTuple):
 
 
 def digit_runs(text: str) -> Iterator[DigitRun]:
-    """The runs of digits in a text, in words, in figures or in both, each as long as it can be."""
+    """The runs of digits in a text, in words, in figures or in both, each as long as possible."""
     tokens = [_Token(match.start(), match.end(), match[0].lower()) for match in _TOKEN.finditer(text)]
     at = 0
     while at < len(tokens):
@@ -312,7 +312,7 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
 
 
 def _run(text: str, tokens: list[_Token], at: int) -> tuple[DigitRun | None, int]:
-    """The run that begins at a token, and the first token behind it."""
+    """The run that begins at a token, and the first token after it."""
     digits: list[str] = []
     times, has_words = 1, False
     begin = end = tokens[at].begin
@@ -336,7 +336,7 @@ def _run(text: str, tokens: list[_Token], at: int) -> tuple[DigitRun | None, int
 
 
 def _add(digits: list[str], part: str, times: int) -> None:
-    """Add what a token says: "forty" and "one" are 41."""
+    """Add the number of a token: "forty" and "one" are 41."""
     if times == 1 and len(part) == 1 and part != "0" and digits and digits[-1] in _ROUND:
         digits[-1] = digits[-1][0] + part
     else:
@@ -378,7 +378,7 @@ class Names:
         self._any = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
     def places(self, text: str) -> Iterator[PersonalPart]:
-        """Yield where a name of the list is."""
+        """Yield the places of names in the list."""
         for match in self._any.finditer(text) if self._any is not None else ():
             yield PersonalPart(*match.span(), "name")
 
@@ -387,7 +387,7 @@ NO_NAMES: Final = Names(())
 
 
 def text_without_personal_data(text: str, names: Names = NO_NAMES) -> str:
-    """The text with marks in the place of personal data; the same text where there is not any."""
+    """The text with marks in place of personal data; the same text if it has none."""
     parts = [*names.places(text)]
     if _suspect_text.search(text) is not None:
         parts += text_places(text)
@@ -395,7 +395,7 @@ def text_without_personal_data(text: str, names: Names = NO_NAMES) -> str:
 
 
 def text_places(text: str) -> Iterator[PersonalPart]:
-    """Yield where personal data is in a text, in no order; names only where they are introduced as such."""
+    """Yield the places of personal data in a text, in no order; names only where they are introduced as such."""
     yield from label_places(text)
     for match in _SPOKEN_EMAIL.finditer(text):
         yield PersonalPart(*match.span(), "email")

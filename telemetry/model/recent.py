@@ -1,4 +1,4 @@
-"""The one bounded mapping: what was set most recently stays, the rest is forgotten. Pure."""
+"""The one bounded mapping: the most recently set keys stay, others are dropped. Pure."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class RecentDict(OrderedDict[K, V]):
-    """A mapping of at most `most` keys, those that were set last; the first key is the one set longest ago."""
+    """A mapping of at most `most` keys, the most recently set ones; the first key is the one set longest ago."""
 
     def __init__(self, most: int) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Services of one's own: the run of turns that each reports (one for each service and UTC day), and the table of the
-spans with which it reports them, in data/service-spans.toml.
+"""Custom services: the run of turns that each reports (one per service and UTC day), and the table of the spans with
+which it reports them, in data/service-spans.toml.
 
 Such a service imports nothing of ours: it names a span, its events and its attributes by this table, in any language.
 """
@@ -58,7 +58,7 @@ class ServiceSpan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServiceEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A moment that may be sent as an event of the turn's span or of one below it: its time becomes `field` of the
+    """A timestamp that may be sent as an event of the turn's span or of one below it: its time becomes `field` of the
     turn. Of several, the first or the last (`which`) counts."""
 
     name: str

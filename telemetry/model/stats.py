@@ -1,4 +1,4 @@
-"""Exact statistics from raw values, and how many values a statistic needs before it is a figure."""
+"""Exact statistics from raw values, and the number of values that a statistic requires."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ def _sorted_percentile(ordered: Sequence[float], fraction: float) -> float | Non
 
 
 def shown_percentile(values: Iterable[float], name: str) -> float | None:
-    """`p50`, `p95` or `p99` of the values, None when they are too few for it (20 for p95, 100 for p99).
+    """`p50`, `p95` or `p99` of the values, None if there are too few (20 for p95, 100 for p99).
 
     Raises KeyError for another name.
     """
@@ -41,7 +41,7 @@ def shown_percentile(values: Iterable[float], name: str) -> float | None:
 
 
 def enough(percentile: str, n: int, value: float | None) -> float | None:
-    """`value` of a percentile by its name, or None where it is taken from too few values to be a figure."""
+    """`value` of a percentile by its name, or None if it is from too few values."""
     return value if n >= MIN_COUNT_FOR[percentile] else None
 
 

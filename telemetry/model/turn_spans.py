@@ -31,7 +31,7 @@ def _no_attributes() -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """A moment within a span, in wall-clock ns as the span said."""
+    """An event within a span, in wall-clock ns as stated by the span."""
 
     name: str
     unix_ns: int
@@ -85,7 +85,7 @@ _OWN_IDENTITY: Final = ("trace_id", "span_id")  # the span itself has them
 
 
 class TurnDecodeError(TelemetryError):
-    """A `voice.turn` span does not hold a turn. `attribute` is the name of the one at fault."""
+    """Raised for a `voice.turn` span that does not hold a turn. `attribute` is the name of the faulty one."""
 
     def __init__(self, attribute: str, problem: str) -> None:
         self.attribute = attribute
@@ -145,7 +145,7 @@ def decode_turn(attributes: Mapping[str, object], trace_id: str, span_id: str) -
 
 
 def carried(value: AttributeValue) -> AttributeValue:
-    """The value as OTLP can carry it: text as valid Unicode, an integer beyond 64 bits as text."""
+    """The value in a form that OTLP can carry: text as valid Unicode, an integer beyond 64 bits as text."""
     if isinstance(value, str):
         return _utf8(value)
     if isinstance(value, tuple):
@@ -275,7 +275,7 @@ class _Field:
 
 
 def _codec(kind: inspect.Type) -> tuple[Callable[[object], AttributeValue], Callable[[str, object], object]]:
-    """Return how a field of this type travels. Raises TypeError for a type the schema has never had."""
+    """Return the encoder and decoder of a field type. Raises TypeError for a type the schema has never had."""
     if isinstance(kind, inspect.UnionType):
         (kind,) = (part for part in kind.types if not isinstance(part, inspect.NoneType))
     if isinstance(kind, inspect.LiteralType):

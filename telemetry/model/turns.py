@@ -227,8 +227,8 @@ _lists_of: Final = attrgetter(
 
 
 def with_plain_texts(turn: Turn) -> Turn:
-    """The turn with every text on one line, bounded, and with control characters written out. It may come from an
-    endpoint, from a service's telemetry, or from a name that somebody chose."""
+    """The turn with every text on one line, bounded, and with control characters written out. A text may come from an
+    endpoint, from a service's telemetry, or from a user's name for something."""
     # What most turns are is seen at a glance.
     texts = [*filter(None, _texts_of(turn)), *chain.from_iterable(_lists_of(turn))]
     if "".join(texts).isprintable() and max(map(len, texts), default=0) <= LONGEST_CHARS:
@@ -246,7 +246,7 @@ def with_plain_texts(turn: Turn) -> Turn:
 
 
 def longest_chars(field: str) -> int:
-    """Return how many characters of a text of this field of a turn are kept."""
+    """Return how many characters of a text of this field are kept."""
     return _LONGER.get(field, LONGEST_CHARS)
 
 

@@ -1,7 +1,7 @@
-"""Checks a file's content against a pydantic model; every fault has its path and says how to mend it. Pure.
+"""Checks a file's content against a pydantic model; every fault has its path and says how to fix it. Pure.
 
-A model derives from `CheckedTable`. The description of a field says how to mend it and follows "is 95; " or "is
-missing; ", as in `Field(description="a number above 0 and below 1 is expected")`. Rules about several keys are `rules`.
+A model derives from `CheckedTable`. The description of a field says how to fix it and follows "is 95; " or "is missing;
+", as in `Field(description="a number above 0 and below 1 is expected")`. Rules about several keys are `rules`.
 """
 
 import re
@@ -38,7 +38,7 @@ def validated(model: type[S], value: object) -> tuple[S | None, list[FaultAt]]:
 
 
 def refused(sentence: str) -> PydanticCustomError:
-    """The error with which a validator refuses a value by a sentence of its own, which `validated` passes on."""
+    """The error with which a validator refuses a value with its own sentence, which `validated` passes on."""
     return PydanticCustomError(_FAULT, "refused", {"sentence": sentence})
 
 
@@ -61,7 +61,7 @@ Name = Annotated[str, PlainValidator(_checked_name)]
 
 
 def one_of(known: Collection[str], what: str) -> PlainValidator:
-    """Make a validator of a text that is one of those known; `what` says what those are."""
+    """Create a validator of a text that is one of the known ones; `what` says what these are."""
 
     def check(value: object) -> str:
         if not isinstance(value, str) or value not in known:
@@ -72,7 +72,7 @@ def one_of(known: Collection[str], what: str) -> PlainValidator:
 
 
 class CheckedTable(BaseModel):
-    """A mapping with known keys; unknown ones are faults, and values have exactly the type that is declared."""
+    """A mapping with known keys; unknown ones are faults, and values have exactly the declared type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -80,13 +80,13 @@ class CheckedTable(BaseModel):
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterable[tuple[Path, str]]:
-        """Paths and sentences of what contradicts itself in a table as it was read; `faulty` keys have a fault."""
+        """Yield the paths and sentences of contradictions in a table; `faulty` keys have a fault already."""
         del table, faulty
         return ()
 
     @classmethod
     def known_keys(cls) -> dict[str, FieldInfo]:
-        """The fields by the names they have in the file."""
+        """The fields by their names in the file."""
         by_alias = cls.model_config.get("validate_by_alias", True)
         return {(by_alias and field.alias) or name: field for name, field in cls.model_fields.items()}
 

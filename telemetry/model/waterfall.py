@@ -48,7 +48,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of one side: a timestamp of the turn, or a partial transcript."""
+    """A point in time of one side: a timestamp of the turn, or a partial transcript."""
 
     name: str
     source: semconv.Source
@@ -71,7 +71,7 @@ class Waterfall:
 
     @property
     def origin_label(self) -> str:
-        """The moment of 0, in words."""
+        """The meaning of 0, as text."""
         return "the end of the caller's speech" if self.origin == "speech_end" else "the beginning of the turn"
 
 
@@ -171,7 +171,7 @@ def _unexplained(client: Turn | None, service: Turn | None, offset_ns: int | Non
 
 
 def _unexplained_bar(client: Turn | None, unexplained_ns: int | None) -> list[Bar]:
-    """Right before the leading silence: what is left between the last known stage and the reply's first sample."""
+    """The bar before the leading silence: the rest between the last known stage and the reply's first sample."""
     if client is None or unexplained_ns is None or unexplained_ns <= 0:
         return []
     if client.first_audio_perf_ns is None or client.speech_end_perf_ns is None:

@@ -139,7 +139,7 @@ _NS_PER_MS: Final = 1_000_000
 @dataclass(frozen=True, slots=True)
 class WindowBudget:
     """One window: `burn_rate` 1 uses up the budget exactly at the end of the period; None without an eligible turn.
-    `is_enough` says whether there are turns enough for a claim."""
+    `is_enough` says whether there are enough turns for a claim."""
 
     window: str
     counts: EligibleTurns
@@ -149,7 +149,7 @@ class WindowBudget:
 
 @dataclass(frozen=True, slots=True)
 class BurnAlert:
-    """One alert: whether both of its windows are beyond its factor; None while the long one has too few turns."""
+    """One alert: whether both of its windows exceed its factor; None while the long one has too few turns."""
 
     factor: float
     long: str
@@ -161,8 +161,8 @@ class BurnAlert:
 
 @dataclass(frozen=True, slots=True)
 class DayBudget:
-    """A day of the period, `days_ago` from 0 for the newest 24 hours: its turns, and what was left at its end of the
-    budget of the whole period; None before its first eligible turn."""
+    """A day of the period, `days_ago` from 0 for the newest 24 hours: its turns, and how much of the whole period's
+    budget was left at its end; None before its first eligible turn."""
 
     days_ago: int
     counts: EligibleTurns
@@ -225,7 +225,7 @@ def error_budget(
 
 
 def missed_first(budgets: Sequence[ErrorBudget]) -> tuple[ErrorBudget, ...]:
-    """The budgets with those first of which an alert fires, then those that are used up, each by what is left."""
+    """Sort the budgets: those with a firing alert first, then those that are used up, each by what is left."""
 
     def order(of: ErrorBudget) -> tuple[int, float]:
         rank = 0 if of.fires else 1 if of.is_met is False else 2 if of.is_met else 3

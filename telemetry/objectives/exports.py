@@ -27,7 +27,7 @@ _NAME_CHARS_MAX: Final = 63
 
 
 class PlainDumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and nothing as a reference to something above."""
+    """Writes texts of several lines as blocks, and never uses aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Refuse every alias."""

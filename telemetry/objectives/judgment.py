@@ -78,7 +78,7 @@ class CountedByJudgment:
 
     @property
     def open_turns(self) -> int:
-        """The turns that nobody can call good or bad."""
+        """The turns that are neither known to be good nor known to be bad."""
         return sum(self.open.values())
 
     @property
@@ -113,7 +113,7 @@ class JudgmentTally:
     has_value: bool = False  # at least one turn has a value of the objective's metric
 
     def take(self, objective: Objective, turn: Turn, source: Source, count: int = 1) -> None:
-        """Count `count` turns that are like this one."""
+        """Count `count` turns like this one."""
         judgment = judge_turn(objective, turn, source)
         if judgment is not None:
             self.judged[judgment] += count
@@ -140,10 +140,10 @@ def is_met(counts: EligibleTurns, target: float) -> bool | None:
 
 
 def turns_to_verdict(counts: EligibleTurns, target: float, minimum: int) -> int | None:
-    """Return how many more turns bring a verdict if they are good, bad and open as those so far; None where no number
-    does.
+    """Return how many more turns bring a verdict if they are good, bad and open in the same proportion as those so far;
+    None if no number does.
 
-    What the end of a run cuts does not grow with its length, so those turns stay as many as they are.
+    Turns cut by the end of a run do not grow with its length, so their number is constant.
     """
     cut = counts.open.get(Judgment.CUT.value, 0)
     others = counts.eligible - cut
@@ -197,7 +197,7 @@ def judge_turn(objective: Objective, turn: Turn, source: Source = "client") -> J
 
 
 def is_good(objective: Objective, turn: Turn, source: Source = "client") -> bool | None:
-    """Return whether a turn is good by the objective; None where it is open, or does not count, or has no value of a
+    """Return whether a turn is good by the objective; None if it is open, does not count, or has no value of a
     stage."""
     judgment = judge_turn(objective, turn, source)
     return judgment is Judgment.GOOD if judgment in DECIDED else None
@@ -210,7 +210,7 @@ def count_turns(turns: Iterable[Turn], source: Source = "client") -> "TurnCount"
 
 @dataclass(frozen=True, slots=True)
 class TurnCount:
-    """Turns in memory, counted by any objective, each run by itself."""
+    """Turns in memory, counted by any objective, each run separately."""
 
     turns: tuple[Turn, ...]
     source: Source = "client"
@@ -224,7 +224,7 @@ class TurnCount:
 
 
 def was_heard(turn: Turn) -> bool:
-    """Return whether anything of an answer reached the caller: a sound; on a wire without audio a word."""
+    """Return whether any part of an answer reached the caller: a sound, or on a wire without audio a word."""
     if turn.first_audio_perf_ns is not None or METRICS[HEADLINE].value(turn) is not None:
         return True
     has_text = turn.llm_first_token_perf_ns is not None or turn.asr_final_perf_ns is not None
@@ -237,8 +237,7 @@ def is_unanswered(turn: Turn) -> bool:
 
 
 def _is_broken_off(turn: Turn) -> bool:
-    """Return whether the endpoint broke off its reply of its own accord and gave no other: its caller went on
-    waiting."""
+    """Return whether the endpoint broke off its reply by itself and gave no other: its caller continued to wait."""
     return turn.outcome == "interrupted" and turn.failure_kind == "interrupted"
 
 
@@ -253,7 +252,7 @@ def has_value(objective: Objective, turn: Turn) -> bool:
 
 
 def _stated(objective: Objective, turn: Turn) -> bool | None:
-    """Return whether the turn is good by what the endpoint states of it; None where it states nothing."""
+    """Return whether the turn is good by what the endpoint states about it; None if it states nothing."""
     if objective.kind == "fallback":
         return None if turn.fallback is None and turn.route is None else turn.fallback is None
     return turn.cache_hit
@@ -293,7 +292,7 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
 
 
 def _judge_value(metric: Metric, threshold: float, turn: Turn, value: float) -> Judgment:
-    """Judge a value by its interval; where that is not known, the value alone decides."""
+    """Judge a value by its interval; if that is not known, by the value alone."""
     meets = _meets(metric, threshold, metric_bounds(turn, metric) or (value, value))
     if meets is not None:
         return _decided(meets)
@@ -303,14 +302,14 @@ def _judge_value(metric: Metric, threshold: float, turn: Turn, value: float) -> 
 
 
 def _meets(metric: Metric, threshold: float, bounds: Bounds) -> bool | None:
-    """Return whether a value that lies between two bounds meets the threshold; None where only one of them does."""
+    """Return whether a value between two bounds meets the threshold; None if only one of them does."""
     worst, best = bounds if metric.higher_is_better else (-bounds[1], -bounds[0])
     wanted = threshold if metric.higher_is_better else -threshold
     return True if worst >= wanted else False if best < wanted else None
 
 
 def _has_nothing_to_measure(metric: Metric, turn: Turn) -> bool:
-    """Return whether a turn without a value of the metric owes none."""
+    """Return whether a turn without a value of the metric has nothing to measure."""
     if metric.name == CONNECT:
         return turn.turn_index != 0
     return metric.is_undefined(turn)
@@ -354,7 +353,7 @@ def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
 
 
 def matches(objective: Objective, turn: Turn) -> bool:
-    """Return whether a turn is of the dimensions that the objective is narrowed to."""
+    """Return whether a turn has the dimensions that the objective is restricted to."""
     wanted = _dimensions_of(objective)
     return wanted == _ANY or all(asked in (None, of) for asked, of in zip(wanted, _dimensions_of(turn), strict=True))
 

@@ -1,4 +1,4 @@
-"""One objective: what is promised of the turns of a service."""
+"""One objective: a promise about the turns of a service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Objective:
 
     @property
     def is_of_a_part(self) -> bool:
-        """Whether it is about a part of the turns only, such as those of one cohort."""
+        """Whether it covers only a part of the turns, such as those of one cohort."""
         return any(value is not None for value in self._narrowed_to)
 
     @property
@@ -55,7 +55,7 @@ class Objective:
 
     @property
     def sentence(self) -> str:
-        """The promise in words: `95 % of turns: voice to voice at most 800 ms`."""
+        """The promise as a sentence: `95 % of turns: voice to voice at most 800 ms`."""
         metric = "" if self.metric is None else METRICS[self.metric].phrase
         return self._stated(metric, [OUTCOME_LABELS.get(outcome, outcome) for outcome in self.outcomes])
 

@@ -1,4 +1,4 @@
-"""The built-in objectives that a wire can show: an objective about anything else would stay undecided for ever."""
+"""The built-in objectives that a wire can show: an objective about anything else would stay undecided forever."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ class ChosenObjectives:
     left_out: tuple[tuple[Objective, str], ...] = field(default=())
 
     def sentence(self, wire: str) -> str | None:
-        """One line that names what was left out; None where nothing was."""
+        """One line that names what was left out; None if nothing was."""
         if not self.left_out:
             return None
         by_reason: dict[str, list[str]] = {}
@@ -54,5 +54,5 @@ def chosen(objectives: Sequence[Objective], not_observable: Mapping[str, str]) -
 
 def observed(objectives: Iterable[Objective], is_withheld: Callable[[Objective], bool]) -> tuple[Objective, ...]:
     """The objectives without those of the built-in set whose metric the wire withholds on every turn: for runs whose
-    own choice was not kept."""
+    own choice was not stored."""
     return tuple(objective for objective in objectives if not (objective.where_shown and is_withheld(objective)))

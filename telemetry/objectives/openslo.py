@@ -46,7 +46,7 @@ class _Document:
     _entries: dict[int, dict[object, tuple[yaml.Node, yaml.Node]]] = field(default_factory=dict)
 
     def line(self, path: Path) -> int:
-        """The line of what is at a path, counted from 1; where it is missing, of the nearest thing that holds it."""
+        """The line of the value at a path, counted from 1; if it is missing, of its nearest parent."""
         node, line = self._root, self._root.start_mark.line
         for part in path:
             if isinstance(node, yaml.MappingNode):
@@ -92,7 +92,7 @@ def _documents(text: str) -> list[_Document]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML lets a repeated key win silently; here it is a fault."""
+    """Reports a repeated key as a fault; YAML's own loader silently uses the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -177,7 +177,7 @@ def _bound(metric: str, threshold: object) -> float | None:
 
 
 def _minutes(window: object) -> int | None:
-    """Return how long a rolling window is; None for anything else."""
+    """Return the length of a rolling window; None for anything else."""
     match = _WINDOW.fullmatch(window) if isinstance(window, str) else None
     return None if match is None else int(match[1]) * _MINUTES[match[2]]
 
@@ -197,7 +197,7 @@ def _no_objective(document: _Document) -> FaultAt:
 
 
 def _not_read(document: "_SloDocument") -> list[str]:
-    """The keys of an objective that OpenSLO has, and that say nothing here."""
+    """The keys of an objective that OpenSLO defines but that are ignored here."""
     source = document.spec.indicator.spec.ratio_metric
     refs = (source.good.metric_source.metric_source_ref, source.total.metric_source.metric_source_ref)
     return [
@@ -414,7 +414,7 @@ def parse_objectives(text: str, where: str) -> list[Objective]:
 
 @cache
 def _say_once(sentence: str) -> None:
-    """A file is read again whenever a page or a command needs it."""
+    """Log a sentence once: a file is read again whenever a page or a command needs it."""
     _log.warning("%s", sentence)
 
 

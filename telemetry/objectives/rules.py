@@ -27,7 +27,7 @@ Rule = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RuleOptions:
-    """`quiet_after` is the time without a turn, or without a sidecar's answer, after which that is an alert."""
+    """`quiet_after` is the time without a turn, or without a sidecar's answer, after which an alert fires."""
 
     burn_rates: Sequence[BurnRate] = DEFAULT_BURN_RATES
     quiet_after: str = QUIET_AFTER

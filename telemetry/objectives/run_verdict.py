@@ -112,8 +112,8 @@ def run_verdict(
 
 
 def leading_miss(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> Objective | None:
-    """The missed objective that a sentence is about: voice-to-voice first, of the others the one that is missed most;
-    None where none is missed."""
+    """The missed objective that a sentence is about: voice-to-voice first, else the one missed by most; None if none is
+    missed."""
     missed = [
         (objective, verdict)
         for objective, verdict in zip(objectives, verdicts, strict=True)
@@ -128,7 +128,7 @@ def leading_miss(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -
 
 
 def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
-    """A moment as `21:53 UTC`; with its date where the others are of another day, with seconds where all lie within ten
+    """A time as `21:53 UTC`; with its date if the others are of another day, with seconds if all are within ten
     minutes."""
     moments = (unix_ns, *others_unix_ns)
     at = datetime.fromtimestamp(unix_ns // _NS_PER_S, UTC)

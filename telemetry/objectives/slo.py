@@ -97,18 +97,18 @@ class Verdict(CountedByJudgment):
 
     @property
     def title(self) -> str:
-        """The name for people."""
+        """The display name."""
         return self.display_name or self.name
 
 
 def default_objectives() -> list[Objective]:
-    """The objectives that hold when no file is given: the 800 ms budget, split by stage (data/default-objectives.yaml).
+    """The objectives used without a file: the 800 ms budget, split by stage (data/default-objectives.yaml).
 
     All count from the end of the caller's speech and so include the endpointing wait, which budgets for a stage alone
     leave out: voice_to_voice 800 ms = final transcript 400 ms (200-250 ms of silence until the turn is closed, then
     150-200 ms of ASR) + first token 200 ms (llm_first_token_latency 600 ms) + first chunk 200 ms. Each holds for 95 %
-    of turns (its p95); 95 % of replies play without starving for more than 100 ms; 95 % of calls connect within 1 s;
-    99 % of turns end well.
+    of turns (its p95); 95 % of replies play without gaps of more than 100 ms; 95 % of calls connect within 1 s; 99 % of
+    turns end well.
     """
     return list(_default_objectives())
 
@@ -135,7 +135,7 @@ def load_objectives(path: Path | None) -> list[Objective]:
 
 
 def objectives_text(path: Path | None) -> str:
-    """The text of an OpenSLO file, or that of the default set. Raises ConfigError where it cannot be read."""
+    """The text of an OpenSLO file, or that of the default set. Raises ConfigError if it cannot be read."""
     if path is None:
         return (files("telemetry") / "data" / "default-objectives.yaml").read_text(encoding="utf-8")
     try:
@@ -163,7 +163,7 @@ def judge(
 
 
 def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why: str) -> list[Verdict]:
-    """The verdicts on these objectives, each without its claim: neither met nor missed, for a reason."""
+    """The verdicts on these objectives without their claims: neither met nor missed, for a reason."""
     return [
         replace(
             verdict,
@@ -269,5 +269,5 @@ def even_if_text(open_turns: int, counted: Counted, word: str) -> str:
 
 
 def bad_word(objective: Objective) -> str:
-    """A bad turn of an objective in one word: a person calls it slow where the objective is about waiting."""
+    """A word for a bad turn of an objective: slow if the objective is about waiting."""
     return "slow" if objective.metric in WAITS else "bad"
