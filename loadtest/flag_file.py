@@ -34,12 +34,12 @@ class Split:
 def read_flags(content: bytes, where: str) -> Document:
     """The document of a file. Raises ConfigError; `where` names the file."""
     try:
-        found = json.loads(content.decode("utf-8"))
+        document = json.loads(content.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(where, [f"is not JSON in UTF-8 ({error}); flagd's JSON format is expected"]) from None
-    if not isinstance(found, dict) or not isinstance(cast("Document", found).get("flags"), dict):
+    if not isinstance(document, dict) or not isinstance(cast("Document", document).get("flags"), dict):
         raise ConfigError(where, ["has no object `flags`; flagd's format is expected"])
-    return cast("Document", found)
+    return cast("Document", document)
 
 
 def flag_of(document: Document, key: str, where: str) -> Document:
@@ -49,15 +49,15 @@ def flag_of(document: Document, key: str, where: str) -> Document:
     if flag is None:
         raise ConfigError(where, [f"has no flag {shown(key)}{nearest(key, tuple(map(str, flags))) if flags else ''}"])
     faults: list[str] = []
-    found = cast("Document", flag) if isinstance(flag, dict) else {}
-    if found.get("state") not in ("ENABLED", "DISABLED"):
-        faults.append(f"flags.{key}.state is {shown(found.get('state'))}; write ENABLED or DISABLED")
-    variants = found.get("variants")
+    fields = cast("Document", flag) if isinstance(flag, dict) else {}
+    if fields.get("state") not in ("ENABLED", "DISABLED"):
+        faults.append(f"flags.{key}.state is {shown(fields.get('state'))}; write ENABLED or DISABLED")
+    variants = fields.get("variants")
     if not isinstance(variants, dict) or not variants:
         faults.append(f"flags.{key}.variants is missing; give each variant a value")
     if faults:
         raise ConfigError(where, faults)
-    return found
+    return fields
 
 
 def variants_of(flag: Document) -> tuple[str, ...]:
@@ -76,10 +76,10 @@ def unknown_variants(flag: Document, key: str, known: Collection[str]) -> list[s
 
 def share_of(flag: Document, variant: str) -> float | None:
     """The share of callers that a variant gets; None where no `fractional` says so."""
-    found = next(_fractionals(flag.get("targeting")), None)
-    if found is None:
+    arguments = next(_fractionals(flag.get("targeting")), None)
+    if arguments is None:
         return None
-    weights = _weights(found)
+    weights = _weights(arguments)
     total = sum(weight for _, weight in weights)
     if total <= 0:
         return None
@@ -99,18 +99,18 @@ def with_split(document: Document, key: str, split: Split, where: str) -> Docume
     ]
     if flag.get("state") != "ENABLED":
         faults.append(f"flags.{key}.state is DISABLED, so its targeting is not used; write ENABLED")
-    found = list(_fractionals(flag.get("targeting")))
-    if flag.get("targeting") and not found:
+    fractionals = list(_fractionals(flag.get("targeting")))
+    if flag.get("targeting") and not fractionals:
         faults.append(f"flags.{key}.targeting has no {FRACTIONAL}; write one there, or leave targeting out")
-    if len(found) > 1:
+    if len(fractionals) > 1:
         faults.append(f"flags.{key}.targeting has several {FRACTIONAL}; which one is meant cannot be known")
     if faults:
         raise ConfigError(where, faults)
-    arguments: list[Any] = found[0] if found else [[split.control, 1]]
-    head = [each for each in arguments[:1] if not isinstance(each, list)]
+    arguments: list[Any] = fractionals[0] if fractionals else [[split.control, 1]]
+    head = [argument for argument in arguments[:1] if not isinstance(argument, list)]
     shares = _shares(_weights(arguments), split, f"flags.{key}.targeting", where)
     arguments[:] = [*head, *([name, weight] for name, weight in _whole_weights(shares))]
-    if not found:
+    if not fractionals:
         flag["targeting"] = {FRACTIONAL: arguments}
     return changed
 
@@ -129,19 +129,19 @@ def _fractionals(rule: object) -> Iterator[list[Any]]:
             else:
                 yield from _fractionals(value)
     elif isinstance(rule, list):
-        for each in cast("list[object]", rule):
-            yield from _fractionals(each)
+        for entry in cast("list[object]", rule):
+            yield from _fractionals(entry)
 
 
 def _weights(arguments: list[Any]) -> list[tuple[str, int]]:
     """Variants and their weights; a pair without a weight has 1, and one below 0 counts as 0, as flagd reads them."""
-    found: list[tuple[str, int]] = []
-    for each in arguments:
-        if isinstance(each, list) and each:
-            name, *weight = cast("list[Any]", each)
+    weights: list[tuple[str, int]] = []
+    for argument in arguments:
+        if isinstance(argument, list) and argument:
+            name, *weight = cast("list[Any]", argument)
             whole = weight[0] if weight and isinstance(weight[0], int) else 0 if weight else 1
-            found.append((str(name), max(0, whole)))
-    return found
+            weights.append((str(name), max(0, whole)))
+    return weights
 
 
 def _shares(weights: list[tuple[str, int]], split: Split, place: str, where: str) -> list[tuple[str, float]]:
@@ -153,7 +153,7 @@ def _shares(weights: list[tuple[str, int]], split: Split, place: str, where: str
         order.insert(0, split.control)
     if split.candidate not in order:
         order.insert(order.index(split.control) + 1, split.candidate)
-    others = {name: sum(w for each, w in weights if each == name) for name in order if name not in both}
+    others = {name: sum(w for variant, w in weights if variant == name) for name in order if name not in both}
     rest, given = 1 - split.control_share - split.candidate_share, sum(others.values())
     if rest > 1e-9 and not given:
         raise ConfigError(

@@ -179,8 +179,8 @@ class AudibleSpan:
         start = window * self._hop
         inside = samples[start : start + WINDOW_HOPS * self._hop]
         offset = self._done - len(self._history) + start
-        found = ((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)).nonzero()[0]
-        return offset + int(found[0]), offset + int(found[-1])
+        above = ((inside > _LEVEL_SAMPLE) | (inside < -_LEVEL_SAMPLE)).nonzero()[0]
+        return offset + int(above[0]), offset + int(above[-1])
 
     def _counts(self, segment: _AudibleSegment) -> bool:
         return segment.last - segment.first + 1 >= self._min_samples

@@ -152,10 +152,10 @@ class WavStream:
             if not self._left:
                 self._step = self._after
             return True, size
-        found = _INTERRUPTION.search(self._held)
-        if found is not None:
-            self._step = self._after if not found.start() else self._step
-            return True, found.start()
+        interruption = _INTERRUPTION.search(self._held)
+        if interruption is not None:
+            self._step = self._after if not interruption.start() else self._step
+            return True, interruption.start()
         begun = _BEGUN.search(self._held, max(0, len(self._held) - _LONGEST_INTERRUPTION))
         size = len(self._held) if begun is None else begun.start()
         return (True, size) if size else None

@@ -67,7 +67,7 @@ def send(url: str, utterances: Sequence[tuple[str, str]]) -> SentTelemetry:
             client.post("/v1/traces", json=_traces_json(name, text)).raise_for_status()
             points = _metrics(text)
             client.post("/v1/metrics", content=points.SerializeToString(), headers=headers).raise_for_status()
-            spans += sum(len(scope.spans) for each in traces.resource_spans for scope in each.scope_spans) + 1
+            spans += sum(len(scope.spans) for resource in traces.resource_spans for scope in resource.scope_spans) + 1
             metrics += 1
     return SentTelemetry(spans, metrics)
 

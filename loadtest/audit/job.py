@@ -73,16 +73,16 @@ class Coverage:
 
     def missing(self) -> list[str]:
         """Return what was not done, a sentence each."""
-        found: list[str] = []
+        missing: list[str] = []
         if self.utterances_answered < self.utterances:
-            found.append(
+            missing.append(
                 f"{self.utterances - self.utterances_answered} of {self.utterances} utterances were never answered"
             )
         if not self.cached_turns:
-            found.append("no answer came from the assistant's cache")
+            missing.append("no answer came from the assistant's cache")
         if not self.fallback_turns:
-            found.append("no answer came from the assistant's fallback")
-        return found
+            missing.append("no answer came from the assistant's fallback")
+        return missing
 
 
 def audit(request: AuditRequest, console: Console, *, plant: Plant = lambda _audited: None) -> ExitCode:
@@ -202,8 +202,8 @@ def _report(places: Places, coverage: Coverage, request: AuditRequest, console: 
     by_place: dict[str, list[Leak]] = {}
     for leak in leaks:
         by_place.setdefault(leak.place, []).append(leak)
-    for place, found in by_place.items():
-        sources = ", ".join(sorted({leak.source for leak in found}))
+    for place, place_leaks in by_place.items():
+        sources = ", ".join(sorted({leak.source for leak in place_leaks}))
         console.print(f"LEAK {place}: {sources}", soft_wrap=True, markup=False, highlight=False)
     searched = ", ".join(f"{count} × {kind}" for kind, count in sorted(places.searched.items()))
     console.print(f"searched: {searched}", soft_wrap=True)
@@ -232,7 +232,7 @@ def _as_object(by_place: dict[str, list[Leak]], places: Places, coverage: Covera
     return {
         "exit_code": int(code),
         "leaks": [
-            {"place": place, "utterances": sorted({leak.source for leak in found})} for place, found in by_place.items()
+            {"place": place, "utterances": sorted({leak.source for leak in leaks})} for place, leaks in by_place.items()
         ],
         "searched": dict(sorted(places.searched.items())),
         "coverage": {

@@ -84,13 +84,13 @@ class Places:
         for pid in pids:
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
-                for each in (process, *process.children(recursive=True)):
-                    words = [*each.cmdline(), *(f"{name}={value}" for name, value in each.environ().items())]
-                    self._look("process", f"command line or environment of {each.name()}", "\n".join(words).encode())
+                for member in (process, *process.children(recursive=True)):
+                    words = [*member.cmdline(), *(f"{name}={value}" for name, value in member.environ().items())]
+                    self._look("process", f"command line or environment of {member.name()}", "\n".join(words).encode())
 
     def _is_new(self, path: Path, seen: dict[Path, tuple[int, int]]) -> bool:
-        found = path.stat()
-        state = (found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        state = (status.st_size, status.st_mtime_ns)
         if seen.get(path) == state:
             return False
         seen[path] = state
@@ -119,14 +119,14 @@ class Places:
         except duckdb.Error:
             return  # half written, or in use; its bytes were searched
 
-    def _rows(self, found: duckdb.DuckDBPyConnection, place: str) -> None:
-        while batch := found.fetchmany(2000):
+    def _rows(self, result: duckdb.DuckDBPyConnection, place: str) -> None:
+        while batch := result.fetchmany(2000):
             self._look("table", place, "\n".join(map(_row_text, batch)).encode("utf-8", "replace"))
 
     def _look(self, kind: str, place: str, octets: bytes) -> None:
         self.searched[kind] = self.searched.get(kind, 0) + 1
-        found: set[Needle] = self._search.found(octets)
-        self.leaks |= {Leak(place, needle.source, needle.form) for needle in found}
+        needles: set[Needle] = self._search.needles_in(octets)
+        self.leaks |= {Leak(place, needle.source, needle.form) for needle in needles}
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -145,7 +145,7 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return f"{value.decode('utf-8', 'replace')} {base64.b64encode(value).decode()}"
     if isinstance(value, dict):
-        return " ".join(f"{_text(key)}={_text(each)}" for key, each in value.items() if each is not None)
+        return " ".join(f"{_text(key)}={_text(entry)}" for key, entry in value.items() if entry is not None)
     if isinstance(value, (list, tuple)):
         return " ".join(map(_text, value))
     return str(value)

@@ -43,14 +43,14 @@ def of_text(source: str, text: str) -> set[Needle]:
     """Return what must not be found of an utterance."""
     words = [word for word in _NOT_WORD.split(text) if word]
     windows = [words[at : at + WORDS] for at in range(len(words) - WORDS + 1)] or [words]
-    found = {Needle(plain("".join(window)), source) for window in windows}
+    needles = {Needle(plain("".join(window)), source) for window in windows}
     for run in digit_runs(text):
         if len(run.digits) >= _DIGITS_MIN:
-            found.add(Needle(run.digits, source, is_number=True))
+            needles.add(Needle(run.digits, source, is_number=True))
         if run.has_words and len(run.digits) > WORDS:
-            found.add(Needle(plain(text[run.begin : run.end]), source))
-    found |= {Needle(plain(name[0]), source) for name in _NAME.finditer(text) if len(name[0]) > _NAME_CHARS_MIN}
-    return found
+            needles.add(Needle(plain(text[run.begin : run.end]), source))
+    needles |= {Needle(plain(name[0]), source) for name in _NAME.finditer(text) if len(name[0]) > _NAME_CHARS_MIN}
+    return needles
 
 
 def of_value(source: str, value: str) -> set[Needle]:
@@ -94,7 +94,7 @@ class Search:
         self._any_word = _any_of(self._words)
         self._any_number = _any_of(self._numbers)
 
-    def found(self, octets: bytes) -> set[Needle]:
+    def needles_in(self, octets: bytes) -> set[Needle]:
         """The needles that are anywhere in these bytes."""
         needles: set[Needle] = set()
         seen: set[int] = set()
@@ -106,17 +106,17 @@ class Search:
         return needles
 
     def _in_text(self, text: str) -> set[Needle]:
-        found: set[Needle] = set()
+        needles: set[Needle] = set()
         if self._any_word is not None:
-            found |= {self._words[match[1]] for match in self._any_word.finditer(plain(text))}
+            needles |= {self._words[match[1]] for match in self._any_word.finditer(plain(text))}
         if self._any_number is not None:
             # Numbers match only as whole numbers: any digits at all are somewhere in long ones.
             for written in {text, _GAPS.sub("", text)}:
                 for match in self._any_number.finditer(written):
                     before, after = written[: match.start()][-1:], written[match.end(1) :][:1]
                     if not before.isdecimal() and not after.isdecimal():
-                        found.add(self._numbers[match[1]])
-        return found
+                        needles.add(self._numbers[match[1]])
+        return needles
 
 
 def _any_of(forms: Iterable[str]) -> re.Pattern[str] | None:
@@ -145,10 +145,10 @@ def _decoded(octets: bytes) -> Iterator[bytes]:
     if b"&" in octets:
         yield html.unescape(octets.decode("utf-8", "replace")).encode("utf-8", "replace")
     if b"\\" in octets:
-        yield _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)).encode("utf-8", "replace"), octets)
+        yield _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)).encode("utf-8", "replace"), octets)
     # All runs together: each by itself would be looked into again and again.
-    yield b"\n".join(filter(_may_hold_text, (binascii.unhexlify(found[0]) for found in _HEX.finditer(octets))))
-    runs = (_from_base64(found[0]) for found in _BASE64.finditer(octets))
+    yield b"\n".join(filter(_may_hold_text, (binascii.unhexlify(match[0]) for match in _HEX.finditer(octets))))
+    runs = (_from_base64(match[0]) for match in _BASE64.finditer(octets))
     yield b"\n".join(decoded for of_run in runs for decoded in of_run if _may_hold_text(decoded))
 
 
@@ -180,12 +180,12 @@ def _unpack(octets: bytes, codec: str) -> bytes:
             return zlib.decompressobj(_WINDOW_BITS[codec]).decompress(octets, _UNPACKED_BYTES_MAX)
         except zlib.error:
             return b""
-    found = bytearray()
+    unpacked = bytearray()
     try:
         with pa.CompressedInputStream(pa.BufferReader(octets), codec) as stream:
             # What follows is an error, and takes the piece with it in which it is met.
-            while len(found) < _UNPACKED_BYTES_MAX and (piece := stream.read(len(found) // 8 + 1)):
-                found += piece
+            while len(unpacked) < _UNPACKED_BYTES_MAX and (piece := stream.read(len(unpacked) // 8 + 1)):
+                unpacked += piece
     except OSError:
         pass
-    return bytes(found)
+    return bytes(unpacked)

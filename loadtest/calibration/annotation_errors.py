@@ -20,10 +20,10 @@ def annotation_errors(folder: Path) -> dict[str, AnnotationError]:
     """Return the annotation error of each utterance in a calibration corpus, by id, of the clip as it is rendered: one
     with an exact end has none there. Raises CorpusError."""
     corpus = open_corpus(folder)
-    found: dict[str, AnnotationError] = {}
+    errors: dict[str, AnnotationError] = {}
     for number, utterance in enumerate(corpus.utterances):
         _, first, last = utterance_pcm(number)
         rendered = render(corpus, utterance, Profile(), RATE_HZ)
         later = (rendered.speech_start_sample - first, rendered.speech_end_sample - last)
-        found[utterance.id] = AnnotationError(*(samples * 1_000_000_000 // RATE_HZ for samples in later))
-    return found
+        errors[utterance.id] = AnnotationError(*(samples * 1_000_000_000 // RATE_HZ for samples in later))
+    return errors

@@ -202,7 +202,7 @@ class CalibrationStep:
 
 def error_stats(errors_ns: Sequence[int]) -> ErrorStats:
     """Statistics of errors, exact, from the raw values."""
-    sizes = [abs(each) for each in errors_ns]
+    sizes = [abs(error_ns) for error_ns in errors_ns]
     return ErrorStats(
         len(sizes),
         percentile(errors_ns, 0.5),
@@ -218,9 +218,9 @@ def samples_of(turn: Turn, truth: Truth, annotated: AnnotationError | None = Non
     known = _known_points(truth)
     start, end = known.get("speech_start"), known.get("speech_end")
     measured_end, measured_start = turn.speech_end_perf_ns, turn.speech_start_perf_ns
-    found: dict[str, Sample] = {}
+    samples: dict[str, Sample] = {}
     if start is None or end is None or measured_end is None or measured_start is None:
-        return found
+        return samples
     for name, moment in known.items():
         measured: int | None = getattr(turn, f"{name}_perf_ns")
         if measured is None:
@@ -228,22 +228,22 @@ def samples_of(turn: Turn, truth: Truth, annotated: AnnotationError | None = Non
         # What is sent while the caller speaks is counted from the beginning of the speech.
         from_start = name in ("speech_start", "speech_end", "asr_first_partial")
         since, measured_since = (start, measured_start) if from_start else (end, measured_end)
-        found[name] = Sample(moment - since, measured - measured_since, measured - moment)
-    if "first_audio" in found:
-        heard = found["first_audio"]
+        samples[name] = Sample(moment - since, measured - measured_since, measured - moment)
+    if "first_audio" in samples:
+        heard = samples["first_audio"]
         error_ns = heard.measured_ns - heard.injected_ns
-        found["voice_to_voice"] = Sample(heard.injected_ns, heard.measured_ns, error_ns)
+        samples["voice_to_voice"] = Sample(heard.injected_ns, heard.measured_ns, error_ns)
         late_ns = 0 if annotated is None else annotated.end_ns
         # Speech that is thought to end later makes the wait for the answer shorter.
-        found["instrument"] = Sample(heard.injected_ns, heard.measured_ns + late_ns, error_ns + late_ns)
+        samples["instrument"] = Sample(heard.injected_ns, heard.measured_ns + late_ns, error_ns + late_ns)
     if annotated is not None:
-        found["annotation"] = Sample(0, annotated.end_ns, annotated.end_ns)
-    if "reply_end" in found:
+        samples["annotation"] = Sample(0, annotated.end_ns, annotated.end_ns)
+    if "reply_end" in samples:
         for name in ("leading_silence", "underrun_total"):
             injected, measured = truth.get(f"{name}_ns"), getattr(turn, f"{name}_ns")
             if injected is not None and measured is not None:
-                found[name] = Sample(injected, measured, measured - injected)
-    return found
+                samples[name] = Sample(injected, measured, measured - injected)
+    return samples
 
 
 def stated_intervals(
@@ -264,7 +264,7 @@ def stated_intervals(
             not_stated += 1
             continue
         late_ns = 0 if annotated is None else annotated.end_ns
-        low_ns, high_ns = (each + late_ns for each in stated)
+        low_ns, high_ns = (bound_ns + late_ns for bound_ns in stated)
         widths.append(round(high_ns - low_ns))
         latest_ns = heard.injected_ns + row["first_audio_within_ns"]
         outside_ns = max(low_ns - latest_ns, heard.injected_ns - high_ns)
@@ -350,9 +350,9 @@ def measure_step(
         unread=len(ok) - len(valid),
         annotation_beyond=sum(is_beyond(turn, annotation.get(turn.utterance_id or "")) for turn in valid),
         unknown_truth=len(valid) - len(by_stage["voice_to_voice"]),
-        errors={name: error_stats([each.error_ns for each in found]) for name, found in by_stage.items()},
+        errors={name: error_stats([sample.error_ns for sample in samples]) for name, samples in by_stage.items()},
         intervals=stated_intervals(valid, truths, annotation),
-        stamps=error_stats([each.error_ns for name in EVENTS for each in by_stage[name]]),
+        stamps=error_stats([sample.error_ns for name in EVENTS for sample in by_stage[name]]),
         pacing=error_stats([late for row in _rows_of(steady, truths) for late in row["lateness_ns"]]),
         endpoint_lag=error_stats([lag for row in rows for lag in row["lags_ns"]]),
         usage=usage,
@@ -366,7 +366,9 @@ def measure_step(
 
 
 def _rows_of(turns: Sequence[Turn], truths: Mapping[str, Truth]) -> list[Truth]:
-    return [truths[each] for turn in turns if (each := turn.response_id) is not None and each in truths]
+    return [
+        truths[response_id] for turn in turns if (response_id := turn.response_id) is not None and response_id in truths
+    ]
 
 
 def join(
@@ -377,10 +379,10 @@ def join(
     planned: list[int] = []
     rows = _rows_of(valid, truths)
     for turn, row in zip(valid, rows, strict=True):
-        found = samples_of(turn, row, annotation.get(turn.utterance_id or ""))
-        for name, sample in found.items():
+        samples = samples_of(turn, row, annotation.get(turn.utterance_id or ""))
+        for name, sample in samples.items():
             by_stage[name].append(sample)
-        if "voice_to_voice" in found:
+        if "voice_to_voice" in samples:
             planned.append(row["planned"]["voice_to_voice_ns"])
     return by_stage, planned, rows
 
@@ -415,15 +417,15 @@ def judge(step: CalibrationStep, answered: int) -> tuple[Verdict, tuple[str, ...
 def _interval_faults(intervals: StatedIntervals) -> list[str]:
     if intervals.hold:
         return []
-    found: list[str] = []
+    faults: list[str] = []
     if intervals.outside > intervals.n // TURNS_PER_OUTSIDE:
-        found.append(
+        faults.append(
             f"the true voice-to-voice of {intervals.outside} of {intervals.n} turns is outside its stated interval"
             f" (by up to {fine_milliseconds(intervals.outside_worst_ns)})"
         )
     if intervals.not_stated:
-        found.append(f"{intervals.not_stated} of {intervals.n + intervals.not_stated} turns state no interval")
-    return found
+        faults.append(f"{intervals.not_stated} of {intervals.n + intervals.not_stated} turns state no interval")
+    return faults
 
 
 def _endpoint_limits(step: CalibrationStep) -> list[str]:
@@ -457,10 +459,10 @@ def ceiling_of(steps: Sequence[CalibrationStep]) -> CalibrationStep | None:
 
 def by_delay(step: CalibrationStep) -> dict[int, ErrorStats]:
     """The instrument's voice-to-voice errors of a step by the delay that was planned, in ns."""
-    found: dict[int, list[int]] = {}
+    errors_ns: dict[int, list[int]] = {}
     for planned_ns, sample in zip(step.planned_ns, step.samples["instrument"], strict=True):
-        found.setdefault(planned_ns, []).append(sample.error_ns)
-    return {planned_ns: error_stats(found[planned_ns]) for planned_ns in sorted(found)}
+        errors_ns.setdefault(planned_ns, []).append(sample.error_ns)
+    return {planned_ns: error_stats(errors_ns[planned_ns]) for planned_ns in sorted(errors_ns)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -497,7 +499,7 @@ def measure_fault(
         turns=len(own),
         invalid=sum(turn.outcome == "invalid" for turn in own),
         unanswered=sum(turn.outcome_observed in ("no_reply", "timeout", "error") for turn in own),
-        errors={name: error_stats([each.error_ns for each in found]) for name, found in by_stage.items()},
+        errors={name: error_stats([sample.error_ns for sample in samples]) for name, samples in by_stage.items()},
         intervals=stated_intervals(valid, rows, annotation),
     )
 
@@ -522,26 +524,31 @@ def more_processes(steps: Sequence[CalibrationStep], most: int) -> int | None:
         return None
     if used is not None and used < SHORT_OF_CPU:
         return None
-    each = max((step.callers / step.processes for step in steps if step.verdict == "trustworthy"), default=0.0)
-    suggested = math.ceil(last.callers / each) if each else 0
+    callers_per_process = max(
+        (step.callers / step.processes for step in steps if step.verdict == "trustworthy"), default=0.0
+    )
+    suggested = math.ceil(last.callers / callers_per_process) if callers_per_process else 0
     return min(most, max(last.processes + 1, suggested))
 
 
 def process_ranges(steps: Sequence[CalibrationStep]) -> list[ProcessRange]:
     """Return the range of each number of processes, fewest first; one that served no more than fewer did is omitted."""
-    found: list[ProcessRange] = []
+    ranges: list[ProcessRange] = []
     good = [step for step in best_attempts(steps) if step.verdict == "trustworthy"]
     for processes in sorted({step.processes for step in good}):
         callers = max(step.callers for step in good if step.processes == processes)
-        if not found or callers > found[-1].callers:
-            found.append(ProcessRange(processes, callers))
-    return found
+        if not ranges or callers > ranges[-1].callers:
+            ranges.append(ProcessRange(processes, callers))
+    return ranges
 
 
 def ranges_sentence(ranges: Sequence[ProcessRange], *, failed: int | None) -> str:
     """Return how many processes which load wants; `failed` callers were not trustworthy with any number that was
     tried."""
-    parts = [f"up to {count(each.callers, 'caller')}: {in_processes(each.processes)}" for each in ranges]
+    parts = [
+        f"up to {count(process_range.callers, 'caller')}: {in_processes(process_range.processes)}"
+        for process_range in ranges
+    ]
     if ranges and failed is not None:
         parts.append(f"{number(failed)} are not trustworthy here")
     return "; ".join(parts)

@@ -338,10 +338,10 @@ def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, 
 
 def _turns_of_callers(reader: StoreReader, where: Filter) -> list[Turn]:
     """All turns that callers heard, in portions of what one answer may hold."""
-    found: list[Turn] = []
-    while some := reader.turns(where, TURNS_OF_AN_ANSWER, len(found), source="client"):
-        found += some
-    return found
+    turns: list[Turn] = []
+    while some := reader.turns(where, TURNS_OF_AN_ANSWER, len(turns), source="client"):
+        turns += some
+    return turns
 
 
 def _usage(cell: Cell, callers: int) -> ProcessorUsage:

@@ -87,7 +87,10 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
             "voice_to_voice_bound_s": None if ceiling is None else seconds(ceiling.error_ns),
             "reached": calibration.ceiling_reached,
         },
-        "processes": [{"processes": each.processes, "callers_to": each.callers} for each in calibration.process_ranges],
+        "processes": [
+            {"processes": process_range.processes, "callers_to": process_range.callers}
+            for process_range in calibration.process_ranges
+        ],
         "sentence": ranges_sentence(calibration.process_ranges, failed=calibration.failed_load) or None,
         "steps": [_step(step) for step in calibration.steps],
         "faults": [

@@ -106,9 +106,9 @@ def _by_load(
 
 def _scatter(step: CalibrationStep | None) -> Picture:
     rows = [
-        {"name": name.replace("_", " "), "x": each.injected_ns / MS, "y": each.measured_ns / MS}
+        {"name": name.replace("_", " "), "x": sample.injected_ns / MS, "y": sample.measured_ns / MS}
         for name in _SHOWN
-        for each in (step.samples[name][:_MOST_POINTS] if step is not None else ())
+        for sample in (step.samples[name][:_MOST_POINTS] if step is not None else ())
     ]
     names = [name.replace("_", " ") for name in _SHOWN]
     where = "" if step is None else f" at {step.callers} callers"
@@ -276,8 +276,8 @@ def _stages(step: CalibrationStep) -> Table:
         stats, samples = step.errors[name], step.samples[name]
         table.add_row(
             name.replace("_", " "),
-            _error(percentile([each.injected_ns for each in samples], 0.5)),
-            _error(percentile([each.measured_ns for each in samples], 0.5)),
+            _error(percentile([sample.injected_ns for sample in samples], 0.5)),
+            _error(percentile([sample.measured_ns for sample in samples], 0.5)),
             _error(stats.median_ns),
             *(_error(value) for value in (stats.p50_ns, stats.p95_ns, stats.p99_ns, stats.max_ns)),
             formatting.number(stats.n),

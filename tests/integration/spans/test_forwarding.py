@@ -131,7 +131,7 @@ def test_leak_corpus_leaks_only_where_texts_are_kept(tmp_path: Path, upstream: U
         assert sidecar.terminate() == 0
     assert len(upstream.span_ids()) == sent.spans > 0
     assert upstream.metrics
-    sources = {needle.source for body in upstream.read for needle in search.found(body)}
+    sources = {needle.source for body in upstream.read for needle in search.needles_in(body)}
     if text == "redact":
         assert sources == set()
     else:

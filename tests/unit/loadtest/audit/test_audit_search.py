@@ -22,7 +22,7 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "in capitals": lambda text: text.upper().encode(),
     "with other separators": lambda text: text.replace(" ", "_").encode(),
     "JSON": lambda text: json.dumps({"a": [text]}).encode(),
-    "escaped": lambda text: "".join(f"\\u{ord(each):04x}" for each in text).encode(),
+    "escaped": lambda text: "".join(f"\\u{ord(char):04x}" for char in text).encode(),
     "base64": lambda text: base64.b64encode(text.encode()),
     "base64 from the second byte": lambda text: base64.b64encode(b"x" + text.encode()),
     "base64 from the third byte": lambda text: base64.urlsafe_b64encode(b"xy" + text.encode()),
