@@ -135,7 +135,7 @@ def _filters(results: list[RunReport]) -> list[Filter]:
 def _verdicts(bench: Bench, results: list[RunReport]) -> list[Verdict]:
     with StoreReader(bench.sidecar.store) as reader:
         objectives = bench.checked.objectives
-        counts = [reader.objective_counts(each, objectives) for each in _filters(results)]
+        counts = [reader.objective_counts(where, objectives) for where in _filters(results)]
 
         def count(objective: Objective) -> EligibleTurns:
             return sum((one.count(objective) for one in counts), EligibleTurns())
@@ -156,7 +156,7 @@ def _step(
     verdicts = _verdicts(bench, results)
     status, sure = step_status(verdicts) if ended is None else (ended[0], True)
     with StoreReader(bench.sidecar.store) as reader:
-        values = [value for each in _filters(results) for value in reader.metric_values(each, "voice_to_voice")]
+        values = [value for where in _filters(results) for value in reader.metric_values(where, "voice_to_voice")]
     eligible = sum(result.summary.turns.eligible for result in results)
     return LoadStep(
         callers=callers,
@@ -193,20 +193,20 @@ class CapacityRequest:
 
     def faults(self) -> list[str]:
         """Everything that cannot be used, one sentence each."""
-        found: list[str] = []
+        faults: list[str] = []
         if not 1 <= self.first <= MAX_USERS:
-            found.append(f"--from {self.first} is out of range: 1 to {MAX_USERS} callers")
+            faults.append(f"--from {self.first} is out of range: 1 to {MAX_USERS} callers")
         if not max(1, self.first) <= self.most <= MAX_USERS:
-            found.append(
+            faults.append(
                 f"--max {self.most} is out of range: at least --from ({self.first}), at most {MAX_USERS} callers"
             )
         if not 0 < self.resolution <= 1:
-            found.append(f"--resolution {self.resolution:g} is out of range: a share such as 0.1, at most 1")
+            faults.append(f"--resolution {self.resolution:g} is out of range: a share such as 0.1, at most 1")
         if not 20 <= self.turns_per_step <= 1_000_000:
-            found.append(f"--turns-per-step {self.turns_per_step} is out of range: a p95 needs at least 20")
+            faults.append(f"--turns-per-step {self.turns_per_step} is out of range: a p95 needs at least 20")
         if not 0 < self.longest_s <= LONGEST_STEP_S:
-            found.append(f"--step-time {self.longest_s:g}s is out of range: give more than 0 and at most 1h")
-        return found
+            faults.append(f"--step-time {self.longest_s:g}s is out of range: give more than 0 and at most 1h")
+        return faults
 
 
 def capacity(request: CapacityRequest, console: Console) -> ExitCode:
@@ -221,7 +221,7 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
         preflight(checked)
         first_turn(checked)
     except EndpointUnreachable as error:
-        _write(request, checked, _found(request, [], "unreachable", str(error)), console)
+        _write(request, checked, _capacity(request, [], "unreachable", str(error)), console)
         raise
     console.print(checked.kept_in, soft_wrap=not console.is_terminal)
     steps: list[LoadStep] = []
@@ -241,7 +241,7 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
         # A session opened before the search, or was not tried as the endpoint connects; none did since.
         stopped, reason = "unreachable", steps[-1].reason
         steps = [replace(step, status="unreachable") for step in steps]
-    return _report(request, checked, _found(request, steps, stopped, reason), console)
+    return _report(request, checked, _capacity(request, steps, stopped, reason), console)
 
 
 def _climb(
@@ -256,7 +256,7 @@ def _climb(
         shown.done(steps)
         if step.status == "generator-limited":
             # Where more callers than these were measured well, a disturbance spoiled this step, not their number.
-            is_limit = all(each.callers < callers for each in steps if each.met is not None)
+            is_limit = all(step.callers < callers for step in steps if step.met is not None)
             return ("generator" if is_limit else None), f"{callers} callers could not be judged: {step.reason}"
         if step.status != "met" and (gone := _gone(request, bench.checked, interruption)) is not None:
             # What the endpoint did while it ended says nothing of how many callers it serves.
@@ -312,7 +312,7 @@ def _advice(request: CapacityRequest) -> str | None:
     return process_advice(request.most, asked if isinstance(asked, int) else wanted_processes(request.most))
 
 
-def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | None, reason: str | None) -> Capacity:
+def _capacity(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | None, reason: str | None) -> Capacity:
     known = bounds(_judged(steps))
     highest = max(steps, key=lambda step: step.callers, default=None)
     return Capacity(
@@ -327,25 +327,25 @@ def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | N
     )
 
 
-def _report(request: CapacityRequest, checked: CheckedRun, found: Capacity, console: Console) -> ExitCode:
-    console.print(capacity_view(found))
-    for file in draw(found, checked.objectives, request.run.out):
+def _report(request: CapacityRequest, checked: CheckedRun, result: Capacity, console: Console) -> ExitCode:
+    console.print(capacity_view(result))
+    for file in draw(result, checked.objectives, request.run.out):
         _print_file("picture", file, console)
-    _write(request, checked, found, console)
-    return found.exit_code
+    _write(request, checked, result, console)
+    return result.exit_code
 
 
-def _write(request: CapacityRequest, checked: CheckedRun, found: Capacity, console: Console) -> None:
+def _write(request: CapacityRequest, checked: CheckedRun, result: Capacity, console: Console) -> None:
     """Write what was found, and of an endpoint that cannot be reached the reports of a run that ended so. Raises
     OutputError."""
-    if found.stopped == "unreachable":
+    if result.stopped == "unreachable":
         # `--json` holds the search, not this run.
         of_search = replace(checked, request=replace(checked.request, json_file=None))
-        _print_file("report", leave_unreachable(of_search, EndpointUnreachable(found.sentence)), console)
+        _print_file("report", leave_unreachable(of_search, EndpointUnreachable(result.sentence)), console)
     # The folder keeps it, too: the list of runs and the dashboard read it there.
     for file in (request.run.out / CAPACITY_NAME, request.run.json_file):
         if file is not None:
-            write_json(file, capacity_object(found))
+            write_json(file, capacity_object(result))
 
 
 def _print_file(kind: str, file: Path, console: Console) -> None:

@@ -199,7 +199,7 @@ class StepsTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Called by rich with the width there is."""
-        steps = sorted(self.steps, key=lambda each: each.callers)
+        steps = sorted(self.steps, key=lambda step: step.callers)
         yield _table(steps, is_wide=options.max_width >= WIDE_COLUMNS)
         for step in steps:
             if details := _details(step):
@@ -259,31 +259,31 @@ def _details(step: LoadStep) -> str:
     return words
 
 
-def capacity_view(found: Capacity) -> RenderableType:
+def capacity_view(result: Capacity) -> RenderableType:
     """Everything the command prints at its end."""
-    style = "bold green" if found.exit_code is ExitCode.OK else "bold yellow"
-    lines: list[RenderableType] = [StepsTable(found.steps), Text(), Text(found.sentence, style=style)]
-    if found.bend_callers is not None:
-        lines.append(Text(f"the curve of the p95 bends at {_callers(found.bend_callers)}", style="dim"))
-    if found.calibration is not None:
-        lines.append(Text(found.calibration, style="dim"))
+    style = "bold green" if result.exit_code is ExitCode.OK else "bold yellow"
+    lines: list[RenderableType] = [StepsTable(result.steps), Text(), Text(result.sentence, style=style)]
+    if result.bend_callers is not None:
+        lines.append(Text(f"the curve of the p95 bends at {_callers(result.bend_callers)}", style="dim"))
+    if result.calibration is not None:
+        lines.append(Text(result.calibration, style="dim"))
     return Group(*lines)
 
 
-def capacity_object(found: Capacity) -> dict[str, Any]:
+def capacity_object(result: Capacity) -> dict[str, Any]:
     """The search as one JSON-ready object; durations are seconds, null is not known."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "target": found.target,
-        "callers_met": found.met,
-        "callers_missed": found.missed,
-        "callers_bend": found.bend_callers,
-        "stopped_by": found.stopped,
-        "sentence": found.sentence,
-        "calibration": found.calibration,
-        "advice": found.advice,
-        "exit_code": int(found.exit_code),
-        "steps": [_step_object(step) for step in sorted(found.steps, key=lambda each: each.callers)],
+        "target": result.target,
+        "callers_met": result.met,
+        "callers_missed": result.missed,
+        "callers_bend": result.bend_callers,
+        "stopped_by": result.stopped,
+        "sentence": result.sentence,
+        "calibration": result.calibration,
+        "advice": result.advice,
+        "exit_code": int(result.exit_code),
+        "steps": [_step_object(step) for step in sorted(result.steps, key=lambda step: step.callers)],
     }
 
 
@@ -295,7 +295,7 @@ def _step_object(step: LoadStep) -> dict[str, Any]:
         **json_of(step, *stated),
         "voice_to_voice": {"n": len(step.voice_to_voice_ns), **figures},
         **json_of(step, "status", "sure", "reason"),
-        "objectives": [json_of(each, *of_verdict) for each in step.verdicts],
+        "objectives": [json_of(verdict, *of_verdict) for verdict in step.verdicts],
     }
 
 
@@ -303,16 +303,18 @@ TITLE_WIDTH: Final = 100
 _RUN: Final = "search for capacity"
 
 
-def draw(found: Capacity, objectives: list[Objective], folder: Path) -> list[Path]:
+def draw(result: Capacity, objectives: list[Objective], folder: Path) -> list[Path]:
     """Write capacity.svg and capacity.png into a folder; the files. Nothing where no step has a figure."""
-    steps = sorted((step for step in found.steps if step.voice_to_voice_ns), key=lambda step: step.callers)
+    steps = sorted((step for step in result.steps if step.voice_to_voice_ns), key=lambda step: step.callers)
     if not steps:
         return []
     from telemetry.charts.compared import load, with_intervals
     from telemetry.charts.drawing import LIGHT, Picture
     from telemetry.charts.static import image
 
-    thresholds = [each.threshold for each in objectives if each.metric == "voice_to_voice" and each.threshold]
+    thresholds = [
+        objective.threshold for objective in objectives if objective.metric == "voice_to_voice" and objective.threshold
+    ]
     objective_ms = in_milliseconds(thresholds[0]) if thresholds else None
     rows = [
         {
@@ -331,7 +333,7 @@ def draw(found: Capacity, objectives: list[Objective], folder: Path) -> list[Pat
         for step in steps
         if step.ok_share is not None
     ]
-    spec = load([_RUN], LIGHT, objective_ms, found.met, found.missed)
+    spec = load([_RUN], LIGHT, objective_ms, result.met, result.missed)
     good = with_intervals(["ok turns"], [str(step.callers) for step in steps], "%", LIGHT, is_log=False)
     pictures = [
         Picture(rows, spec, "voice to voice by concurrent callers: p50, p95 and p99 from below, p95 with its interval"),
@@ -340,5 +342,5 @@ def draw(found: Capacity, objectives: list[Objective], folder: Path) -> list[Pat
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "capacity.svg", folder / "capacity.png"]
     for file in files:
-        file.write_bytes(image(pictures, file.suffix[1:], wrap(found.sentence, TITLE_WIDTH)))
+        file.write_bytes(image(pictures, file.suffix[1:], wrap(result.sentence, TITLE_WIDTH)))
     return files

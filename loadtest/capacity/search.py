@@ -37,12 +37,12 @@ def next_step(judged: Mapping[int, bool], *, first: int, most: int, resolution: 
         raise ValueError(f"no search from {first} to {most} callers with a resolution of {resolution}")
     if not judged:
         return first
-    found = bounds(judged)
-    if found.missed is None:
-        return None if found.met is None or found.met >= most else min(2 * found.met, most)
-    if found.met is None:
-        return None if found.missed <= 1 else found.missed // 2
-    close_enough = max(1, math.floor(resolution * found.met))
-    if found.missed - found.met <= close_enough:
+    bracket = bounds(judged)
+    if bracket.missed is None:
+        return None if bracket.met is None or bracket.met >= most else min(2 * bracket.met, most)
+    if bracket.met is None:
+        return None if bracket.missed <= 1 else bracket.missed // 2
+    close_enough = max(1, math.floor(resolution * bracket.met))
+    if bracket.missed - bracket.met <= close_enough:
         return None
-    return (found.met + found.missed) // 2
+    return (bracket.met + bracket.missed) // 2

@@ -41,18 +41,18 @@ def given_on_command_line(context: typer.Context) -> list[str]:
 def durations(unreadable: list[str] | None = None, /, **texts: str) -> dict[str, Duration]:
     """The durations that flags give, by the flags' names. Raises UsageError with a line for each that is not one; where
     `unreadable` is given, the lines are added to it instead, and those names are left out."""
-    found: dict[str, Duration] = {}
+    parsed: dict[str, Duration] = {}
     faults: list[str] = []
     for name, text in texts.items():
         try:
-            found[name] = Duration.parse(text)
+            parsed[name] = Duration.parse(text)
         except DurationError as error:
             faults.append(f"--{name.replace('_', '-')} {error}")
     if faults and unreadable is None:
         raise UsageError("\n".join(faults))
     if unreadable is not None:
         unreadable += faults
-    return found
+    return parsed
 
 
 Target = Annotated[
@@ -96,8 +96,8 @@ def _collecting(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[
 
 def unreadable_of(context: Any) -> list[str]:
     """A sentence for each flag that could not be read so far."""
-    found: list[str] = context.meta.setdefault(_UNREADABLE, [])
-    return found
+    unreadable: list[str] = context.meta.setdefault(_UNREADABLE, [])
+    return unreadable
 
 
 Smallest = Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")]
@@ -133,8 +133,8 @@ def sends_callers(
     there for each flag that cannot be read, to report all faults at once. Its other parameters are its own flags. Help
     lists all of them by group.
     """
-    options = [each for each in OPTIONS if each.scope in scopes]
-    of_load = [each for each in LOAD_OPTIONS if load_flags is None or each.name in load_flags]
+    options = [option for option in OPTIONS if option.scope in scopes]
+    of_load = [option for option in LOAD_OPTIONS if load_flags is None or option.name in load_flags]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = inspect.signature(command).parameters.values()
@@ -162,7 +162,7 @@ def sends_callers(
             parameters += [own.replace(kind=own.KEYWORD_ONLY)] if derived is None else map(_parameter, derived)
         parameters.sort(key=_place)
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_settings.__annotations__ = {each.name: each.annotation for each in parameters}
+        with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return with_settings
 
     return decorate

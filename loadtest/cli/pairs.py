@@ -56,18 +56,18 @@ def pair(
     checked = check(RunRequest(asked, ONE_CALLER, None, folder, json_file, unreadable=tuple(faults)))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
-    found = carry_out(PairRequest(checked, variants, folder / "store", metric, quantile, smallest, pairs), console)
-    console.print(paired_view(found))
+    run = carry_out(PairRequest(checked, variants, folder / "store", metric, quantile, smallest, pairs), console)
+    console.print(paired_view(run))
     if json_file is not None:
-        write_json(json_file, paired_object(found))
-    raise typer.Exit(int(exit_code(found)))
+        write_json(json_file, paired_object(run))
+    raise typer.Exit(int(exit_code(run)))
 
 
 TECHNIQUES_EXAMPLE: Final = "Example: voiceprobe techniques --quick --json techniques.json"
 QUICK_PAIRS: Final = 20
 FULL_PAIRS: Final = 500
 QUANTILE: Final = 0.5  # that decides
-_NAMES: Final = ", ".join(each.name for each in TECHNIQUES)
+_NAMES: Final = ", ".join(technique.name for technique in TECHNIQUES)
 
 
 def techniques(

@@ -431,7 +431,7 @@ class Conversation:
         deadlines = [goes_on_perf_ns, None if planned is None else planned.at_perf_ns, silence_over]
         if self._is_complete(exchange) or (self._interrupted is not None and not self._interrupted.is_finished):
             deadlines.append(self._playout.playing_until_perf_ns)
-        self._step_perf_ns = min([each for each in deadlines if each is not None])
+        self._step_perf_ns = min([deadline for deadline in deadlines if deadline is not None])
 
     def _finish(self, exchange: Exchange, judgment: Judgment, now_perf_ns: int, failed_by: Input) -> list[Action]:
         """End the exchange. One that ended well is TURN_DONE, any other is `failed_by`, and ends the call."""

@@ -44,12 +44,12 @@ class EarlierTurns:
 
     def ended(self, exchange: Exchange) -> None:
         """A turn is over for the caller."""
-        for each in list(self._open.values()):
+        for earlier in list(self._open.values()):
             # What has no name is about a later turn from now on.
-            if each.index < exchange.index and each.ended_perf_ns is not None:
-                each.awaits_more = each.awaits_more and self._has_names(each)
-                if not each.awaits_more:
-                    del self._open[each.index]
+            if earlier.index < exchange.index and earlier.ended_perf_ns is not None:
+                earlier.awaits_more = earlier.awaits_more and self._has_names(earlier)
+                if not earlier.awaits_more:
+                    del self._open[earlier.index]
         self._keep_names(exchange)
         self.transcribed = self.transcribed or bool(exchange.timeline.finals)
         exchange.awaits_more = self._awaits_more(exchange)

@@ -101,7 +101,7 @@ class Pacing:
         holding = (self.spoken or 1) - 1 if at_end else 0
         frames = -(-uncertainty_ns // self.frame_ns)
         nearby_ns = self.lateness_ns[max(0, holding - frames) : holding + frames + 1]
-        return uncertainty_ns + max(abs(each - self.lateness_ns[holding]) for each in nearby_ns)
+        return uncertainty_ns + max(abs(late_ns - self.lateness_ns[holding]) for late_ns in nearby_ns)
 
     def held_up_ns(self, until_perf_ns: int) -> int:
         """Return how long our own lateness after the end of speech can have held up what came by a moment, beyond the
@@ -250,18 +250,20 @@ class Evidence:
     @property
     def arrival_uncertainty_worst_ns(self) -> int | None:
         """The longest time before its stamp that a chunk can have arrived; None if each chunk had its own stamp."""
-        known = [each for each in (self.receive_lag_bound_ns, self.shared_stamp_bound_ns) if each is not None]
+        known = [
+            bound_ns for bound_ns in (self.receive_lag_bound_ns, self.shared_stamp_bound_ns) if bound_ns is not None
+        ]
         return max(known, default=None)
 
     def reasons(self, limits: ValidityLimits, answer_perf_ns: int | None = None) -> tuple[str, ...]:
         """Return why the turn, whose answer began then, cannot be trusted, one short phrase each; empty for a valid
         turn."""
-        found = list(self.faults)
+        reasons = list(self.faults)
         if (self.pacing.worst_before_ns(answer_perf_ns) or 0) > limits.frame_lateness_ns:
-            found.append(FRAME_LATENESS)
+            reasons.append(FRAME_LATENESS)
         if abs(self.pacing.drift_ns or 0) > limits.drift_ns:
-            found.append(DRIFT)
-        return tuple(found)
+            reasons.append(DRIFT)
+        return tuple(reasons)
 
     def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:
         """Return whether the endpoint, or the network, left the caller's audio unread for longer than we may be late

@@ -134,9 +134,9 @@ class ReplyNames:
         """The texts of a reply that came, with their arrivals, before its first audio said that it is another one."""
         if not self._before_audio or name is None or USED_BEFORE not in name:
             return []
-        found = [(each, at) for each, at in self._before_audio if self.name_of(each.response_id or "") == name]
+        matching = [(event, at) for event, at in self._before_audio if self.name_of(event.response_id or "") == name]
         self._before_audio.clear()
-        return [(replace(each, response_id=name), at) for each, at in found]
+        return [(replace(event, response_id=name), at) for event, at in matching]
 
     def _is_over(self, arrival_perf_ns: int) -> bool:
         """Return whether the current reply had ended before a piece that arrives now."""

@@ -69,10 +69,10 @@ def behavior(exchange: Exchange) -> TurnFields:
 
 def _keywords(*fields: TurnFields) -> dict[str, Any]:
     """The fields of several; the last one counts for a field that several have."""
-    found: dict[str, Any] = {}
-    for each in fields:
-        found |= each.keywords
-    return found
+    keywords: dict[str, Any] = {}
+    for turn_fields in fields:
+        keywords |= turn_fields.keywords
+    return keywords
 
 
 def _barge_in(exchange: Exchange, reply: Reply) -> TurnFields:
@@ -323,10 +323,10 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
     )
 
 
-def _invalid_reasons(failure: Failure | None, found: tuple[str, ...]) -> tuple[str, ...]:
+def _invalid_reasons(failure: Failure | None, reasons: tuple[str, ...]) -> tuple[str, ...]:
     """The reasons why a turn is invalid: what failed, if that is the load generator's own, before what was measured."""
     fault = fault_of(failure)
-    return found if fault is None or fault in found else (fault, *found)
+    return reasons if fault is None or fault in reasons else (fault, *reasons)
 
 
 def _connection(call: CallInfo) -> TurnFields:
@@ -380,18 +380,18 @@ def _headers(exchange: Exchange, answer: Reply | None, call: CallInfo) -> TurnFi
     """The headers by which the endpoint says who answered: those of the connection belong to the first turn."""
     metadata = exchange.service.metadata | (answer.metadata if answer is not None else {})
     of_connection = call.endpoint_headers if exchange.index == 0 else {}
-    found = {**of_connection, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
-    return partial(Turn, endpoint_headers=tuple(found), endpoint_header_values=tuple(found.values()))
+    headers = {**of_connection, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
+    return partial(Turn, endpoint_headers=tuple(headers), endpoint_header_values=tuple(headers.values()))
 
 
 def _withheld(timeline: Timeline, call: CallInfo) -> TurnFields:
     """The metrics that this wire cannot show, each with the reason."""
-    found = dict(sorted(call.not_observable.items()))
+    withheld = dict(sorted(call.not_observable.items()))
     if call.sends_speech == "when_over":
-        found.setdefault("asr_partial_latency", "this wire sends the audio when the caller has finished")
+        withheld.setdefault("asr_partial_latency", "this wire sends the audio when the caller has finished")
     if fixed_cadence(timeline.partials_perf_ns):
-        found.setdefault("asr_partial_latency", "this endpoint sends partial transcripts on a fixed cadence")
-    return partial(Turn, withheld_metrics=tuple(found), withheld_reasons=tuple(found.values()))
+        withheld.setdefault("asr_partial_latency", "this endpoint sends partial transcripts on a fixed cadence")
+    return partial(Turn, withheld_metrics=tuple(withheld), withheld_reasons=tuple(withheld.values()))
 
 
 def _speech(clip: PreparedClip | None, pacing: Pacing, *, is_text: bool) -> TurnFields:

@@ -339,7 +339,7 @@ class Timeline:
         for event, arrival_perf_ns in recognized:
             if event.item_id != item_id:
                 self._note_transcript(event, arrival_perf_ns)
-        return [each for each in recognized if each[0].item_id == item_id]
+        return [result for result in recognized if result[0].item_id == item_id]
 
     @property
     def transcript(self) -> str:
@@ -455,7 +455,7 @@ class Timeline:
         """The answer; without one, the reply that came nearest to one, for the record of the turn: the first
         that sent audio, else the first with text, else the first."""
         return self.answer or max(
-            self._candidates(), key=lambda each: (each.playback is not None, bool(each.text)), default=None
+            self._candidates(), key=lambda reply: (reply.playback is not None, bool(reply.text)), default=None
         )
 
     def _says_anything(self, reply: Reply) -> bool:

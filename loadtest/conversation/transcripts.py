@@ -90,8 +90,8 @@ def _distance(expected: Sequence[str], heard: Sequence[str]) -> int:
     """The fewest substitutions, deletions and insertions that make one of the other."""
     if expected == heard:
         return 0
-    found = jiwer.process_words(" ".join(expected), " ".join(heard))
-    return found.substitutions + found.deletions + found.insertions
+    alignment = jiwer.process_words(" ".join(expected), " ".join(heard))
+    return alignment.substitutions + alignment.deletions + alignment.insertions
 
 
 _remembered = lru_cache(REMEMBERED_PAIRS)(_counted)

@@ -107,7 +107,7 @@ _WRITTEN_ENGLISH: Final[_Rules] = (
     (re.compile(r"(?<![\w.])\.(?=\d)"), "0."),
 )
 _SPOKEN_ENGLISH: Final[_Rules] = (
-    (re.compile(r"\b(?:" + "|".join(_DECADES) + r")\b"), lambda found: _DECADES[found.group()]),
+    (re.compile(r"\b(?:" + "|".join(_DECADES) + r")\b"), lambda match: _DECADES[match.group()]),
     (re.compile(r"\b(\d\d) (?=\d0s\b)"), r"\1"),
     (re.compile(r"\boh? (?=\d)"), "0 "),
     (re.compile(r"\bdouble (\d)\b"), r"\1 \1"),
@@ -123,17 +123,17 @@ _DIGIT_LETTER: Final = re.compile(r"(?<=\d)(?=[^\W\d_])(?!(?:st|nd|rd|th|s)\b)")
 
 def written_numbers(text: str, language: str) -> str:
     """The folded text with numbers, amounts and times as digits and words, their signs and separators resolved."""
-    text = _DOTTED_LETTERS.sub(lambda found: found.group().replace(".", ""), text)
+    text = _DOTTED_LETTERS.sub(lambda match: match.group().replace(".", ""), text)
     for sign in (".", "'") if language in _DECIMAL_COMMA else (",", "'"):
-        text = _GROUPED[sign].sub(lambda found, sign=sign: found.group().replace(sign, ""), text)
+        text = _GROUPED[sign].sub(lambda match, sign=sign: match.group().replace(sign, ""), text)
     if language in _DECIMAL_COMMA:
         text = _ORDINAL_SIGN.sub("", _COMMA_IN_DIGITS.sub(".", text))
     else:
         text = _COMMA_IN_DIGITS.sub(" ", text)
     text = re.sub(r"(?<![\w.])[-\u2212](?=\d)", "minus ", text)
     text = _replaced(_WRITTEN_ENGLISH if language == "en" else _CLOCK.get(language, ()), text)
-    text = _AMOUNT.sub(lambda found: f"{found.group(2)}{found.group(3)} {_CURRENCIES[found.group(1)]}", text)
-    text = _AMOUNT_BEFORE.sub(lambda found: f"{found.group(1)} {_CURRENCIES[found.group(2)]}", text)
+    text = _AMOUNT.sub(lambda match: f"{match.group(2)}{match.group(3)} {_CURRENCIES[match.group(1)]}", text)
+    text = _AMOUNT_BEFORE.sub(lambda match: f"{match.group(1)} {_CURRENCIES[match.group(2)]}", text)
     text = _han_numbers(text)
     text = re.sub(r"(?<=\d) ?%", " percent", text)
     return _DIGIT_LETTER.sub(" ", _LETTER_DIGIT.sub(" ", text))
@@ -154,17 +154,17 @@ def spoken_numbers(text: str, language: str) -> str:
     if language == "en":
         text = _replaced(_SPOKEN_ENGLISH, text)
     text = _ROUND.sub(_product, text)
-    text = _UNIT.sub(lambda found: _UNITS[found.group()], text)
+    text = _UNIT.sub(lambda match: _UNITS[match.group()], text)
     text = _CENTS_UNNAMED.sub(r"\1.\3 \2", _WHOLE_AMOUNT.sub("", text))
-    return _CENTS.sub(lambda found: f"{found.group(1)}.{int(found.group(3)):02d} {found.group(2)}", text)
+    return _CENTS.sub(lambda match: f"{match.group(1)}.{int(match.group(3)):02d} {match.group(2)}", text)
 
 
 def _numerable(words: Sequence[str]) -> Iterator[tuple[bool, Sequence[str]]]:
     """Runs of words for text2num, and between them the plurals ("the ones") that it would take for numbers."""
     for is_plural, run in groupby(words, _PLURALS.__contains__):
-        found = list(run)
-        for at in range(0, len(found), _WORDS_AT_ONCE):
-            yield is_plural, found[at : at + _WORDS_AT_ONCE]
+        run_words = list(run)
+        for at in range(0, len(run_words), _WORDS_AT_ONCE):
+            yield is_plural, run_words[at : at + _WORDS_AT_ONCE]
 
 
 def _replaced(rules: _Rules, text: str) -> str:
@@ -173,30 +173,30 @@ def _replaced(rules: _Rules, text: str) -> str:
     return text
 
 
-def _product(found: re.Match[str]) -> str:
+def _product(match: re.Match[str]) -> str:
     """A number and the magnitude after it, as one number."""
-    whole, _, fraction = found.group(1).partition(".")
-    magnitude = int(found.group(2))
+    whole, _, fraction = match.group(1).partition(".")
+    magnitude = int(match.group(2))
     scaled = int(whole + fraction) * magnitude
     over, rest = divmod(scaled, 10 ** len(fraction))
     return str(over) if not rest else f"{over}.{rest:0{len(fraction)}d}".rstrip("0")
 
 
 def _han_numbers(text: str) -> str:
-    text = _HAN_PERCENT.sub(lambda found: f"{_HAN_NUMERAL.sub(_han_number, found.group(1))}%", text)
+    text = _HAN_PERCENT.sub(lambda match: f"{_HAN_NUMERAL.sub(_han_number, match.group(1))}%", text)
     text = _HAN_ROUND.sub(_han_product, text)
     text = _HAN_NUMERAL.sub(_han_number, text)
     return re.sub(r"(?<=\d)[点點](?=\d)", ".", text)
 
 
-def _han_product(found: re.Match[str]) -> str:
-    whole, _, fraction = found.group(1).partition(".")
-    return str(int(whole + fraction) * _HAN_MYRIADS[found.group(2)] // 10 ** len(fraction))
+def _han_product(match: re.Match[str]) -> str:
+    whole, _, fraction = match.group(1).partition(".")
+    return str(int(whole + fraction) * _HAN_MYRIADS[match.group(2)] // 10 ** len(fraction))
 
 
-def _han_number(found: re.Match[str]) -> str:
+def _han_number(match: re.Match[str]) -> str:
     """The digits of a numeral: as written where it has no tens or myriads (a year, a telephone number)."""
-    chars = found.group()
+    chars = match.group()
     if not set(chars) & (_HAN_TENS.keys() | _HAN_MYRIADS.keys()):
         return "".join(str(_HAN_DIGITS[char]) for char in chars)
     total = below_myriad = digit = 0

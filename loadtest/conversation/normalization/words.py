@@ -86,12 +86,14 @@ def _is_letter_or_digit(char: str) -> bool:
 def _is_inside_word(before: str, char: str, after: str) -> bool:
     if not is_word_character(before) or not is_word_character(after):
         return False
-    return char == "'" or (char in _QUOTES_IN_HEBREW and all("\u05d0" <= each <= "\u05ea" for each in (before, after)))
+    return char == "'" or (
+        char in _QUOTES_IN_HEBREW and all("\u05d0" <= neighbor <= "\u05ea" for neighbor in (before, after))
+    )
 
 
-def _composed_am(found: re.Match[str]) -> str:
-    is_thai = found.group(1) is not None
-    return f"{found.group(1)}\u0e33" if is_thai else f"{found.group(2)}\u0eb3"
+def _composed_am(match: re.Match[str]) -> str:
+    is_thai = match.group(1) is not None
+    return f"{match.group(1)}\u0e33" if is_thai else f"{match.group(2)}\u0eb3"
 
 
 @lru_cache(4096)
@@ -132,15 +134,15 @@ def units(words: str, *, by_character: bool) -> list[str]:
 
     `by_character`: so are the digits of a number, as they are in a text of such a script.
     """
-    found: list[str] = []
+    tokens: list[str] = []
     for word in words.split():
         for is_one_each, group in groupby(word, is_unspaced):
             run = "".join(group)
             if is_one_each or (by_character and run.replace(".", "").isdecimal()):
-                found += run
+                tokens += run
             else:
-                found.append(run)
-    return found
+                tokens.append(run)
+    return tokens
 
 
 def counts_characters(words: str, language: str) -> bool:
