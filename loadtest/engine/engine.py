@@ -168,10 +168,10 @@ class Engine:
             self._offset_at_perf_ns = now + _OFFSET_EVERY_NS
             self.clocks.measure()
 
-    def _account(self, found: Sequence[FrameStream], lateness_ns: list[int]) -> None:
+    def _account(self, streams: Sequence[FrameStream], lateness_ns: list[int]) -> None:
         """Account for what has been sent, and serve the calls of the streams that have news."""
         self.health.note_frames(lateness_ns)
-        for stream in found:
+        for stream in streams:
             call = self._sending.get(stream)
             if call is None:
                 continue

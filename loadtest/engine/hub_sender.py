@@ -190,7 +190,7 @@ class HubSender:
     def collect(self, now_perf_ns: int) -> tuple[list[HubStream], list[int]]:
         """Send the frames that are due, one of each stream; return the streams with news, and how late each frame
         was."""
-        found: list[HubStream] = []
+        streams: list[HubStream] = []
         lateness_ns: list[int] = []
         due = self._due
         reached: list[tuple[int, int, HubStream]] = []
@@ -206,7 +206,7 @@ class HubSender:
                 continue
             lateness_ns.append(late_ns)
             if has_news:
-                found.append(stream)
+                streams.append(stream)
             if stream.due_perf_ns != NEVER:
                 heapq.heappush(due, (stream.due_perf_ns, order, stream))
-        return found, lateness_ns
+        return streams, lateness_ns

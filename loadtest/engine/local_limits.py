@@ -69,18 +69,18 @@ def shortage_of_files(calls: int, processes: int, limit: int | None) -> str | No
 
     `limit` is how many files one process may open, None if unlimited.
     """
-    each = -(-calls // max(1, processes))
-    if limit is None or files_needed(each) <= limit:
+    calls_per_process = -(-calls // max(1, processes))
+    if limit is None or files_needed(calls_per_process) <= limit:
         return None
     room = limit - files_needed(0)
     wanted = -(-calls // room) if room > 0 else 0
     more = f", --processes {wanted}" if 0 < wanted <= calls else ""
     shared = "" if processes <= 1 else f" in each of {processes} processes"
-    enough = max(_COMMON_LIMIT, 2 * files_needed(each))
+    enough = max(_COMMON_LIMIT, 2 * files_needed(calls_per_process))
     return (
-        f"{calls:,} call{'' if calls == 1 else 's'} at the same time need about {files_needed(each):,} open files"
-        f"{shared}, and a process may open {limit:,} here (ulimit -n); raise the limit (ulimit -n"
-        f" {enough}, as root or in limits.conf), or use fewer callers{more} or more machines"
+        f"{calls:,} call{'' if calls == 1 else 's'} at the same time need about"
+        f" {files_needed(calls_per_process):,} open files{shared}, and a process may open {limit:,} here (ulimit -n);"
+        f" raise the limit (ulimit -n {enough}, as root or in limits.conf), or use fewer callers{more} or more machines"
     )
 
 

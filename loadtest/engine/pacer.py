@@ -95,7 +95,7 @@ class FrameHead:
         ends = list(itertools.accumulate(map(len, texts)))
         own_mask = -1 if mask != FIXED else int.from_bytes(FIXED_MASK, "little")
         addresses = self._text.ctypes.data, self._numbers.ctypes.data
-        of_numbers = [each for pair in zip(ends, head.steps, strict=False) for each in pair]
+        of_numbers = [number for pair in zip(ends, head.steps, strict=False) for number in pair]
         first_byte = 0x81 if is_text else 0x82
         self.table = np.array([len(head.steps), *addresses, own_mask, first_byte, ends[-1], *of_numbers], np.int64)
         self.frames = np.zeros(_WAITING_BYTES, np.uint8)  # memory that is not needed is not touched
@@ -269,7 +269,7 @@ class PacedSocket:
             return 0
         with self as row:
             worst_ns, first = row[loop.BLOCKED_WORST], row[loop.COUNTED_FROM]
-            offered_perf_ns = [each[loop.PART_OFFERED] for each in self._parts(row) if each[loop.PART_FRAME] >= first]
+            offered_perf_ns = [part[loop.PART_OFFERED] for part in self._parts(row) if part[loop.PART_FRAME] >= first]
         if now_perf_ns is None or not offered_perf_ns:
             return worst_ns
         return max(worst_ns, now_perf_ns - min(offered_perf_ns))
@@ -280,7 +280,7 @@ class PacedSocket:
         if not self.waiting_bytes:
             return None
         with self as row:
-            return next((each[self._pacer.loop.PART_OFFERED] for each in self._parts(row)), None)
+            return next((part[self._pacer.loop.PART_OFFERED] for part in self._parts(row)), None)
 
     def _parts(self, row: "memoryview[int]") -> list[list[int]]:
         """Return what waits, as columns of a part. The socket must be locked."""
@@ -349,7 +349,7 @@ class Pacer:
         self.wake = self._shared.wake
         self.deadlines = np.full(MOST_SOCKETS, loop.NEVER, np.int64)
         self._scratch, self._own_scratch = np.zeros(2, np.int64), np.zeros(2, np.int64)
-        self._found = np.zeros(MOST_SOCKETS, np.int64)
+        self._collected = np.zeros(MOST_SOCKETS, np.int64)
         self._free = list(range(MOST_SOCKETS - 1, -1, -1))
         self._tables: dict[int, _Table] = {}  # by the identity of frames, or of the first one
         # With whom to tell that the connection is broken: the socket's owner, which holds it, until it closes it.
@@ -446,7 +446,7 @@ class Pacer:
 
     def collect(self, now_perf_ns: int) -> tuple[list[PacedSocket], list[int]]:
         """Return the sockets that have news or whose deadline has come, and the lateness of each frame sent since."""
-        count, logged = self.loop.collect(self._shared, self.deadlines, self._found, now_perf_ns)
+        count, logged = self.loop.collect(self._shared, self.deadlines, self._collected, now_perf_ns)
         seen, first, self._logged = self._logged, max(self._logged, logged - _LOGGED_FRAMES), logged
         begin, end = first % _LOGGED_FRAMES, logged % _LOGGED_FRAMES
         if first == logged:
@@ -456,13 +456,13 @@ class Pacer:
         else:
             late = self._shared.log[begin:].tolist() + self._shared.log[:end].tolist()
         late += [max(late, default=0)] * (first - seen)  # overwritten meanwhile
-        found = [self._sockets[index] for index in self._found[:count].tolist() if index in self._sockets]
-        for socket, broke in found:
+        collected = [self._sockets[index] for index in self._collected[:count].tolist() if index in self._sockets]
+        for socket, broke in collected:
             try:
                 socket.raise_broken()
             except OSError as error:
                 broke(error)
-        return [socket for socket, _ in found], late
+        return [socket for socket, _ in collected], late
 
     def table(self, frames: Sequence[bytes]) -> _Table:
         """Return the table of some frames, which calls share: clips, and the background."""

@@ -439,7 +439,7 @@ def send_message(shared, scratch, place, message, is_locked):
 
 
 @njit(cache=CACHED)
-def collect(shared, deadlines, found, now):
+def collect(shared, deadlines, places, now):
     """Write the places with news, or whose deadline has come, to `found`.
 
     Returns how many these are, and how many frames have been logged.
@@ -450,7 +450,7 @@ def collect(shared, deadlines, found, now):
             _lock(mutex_at + place * MUTEX_BYTES)
             news[place] = 0
             _unlock(mutex_at + place * MUTEX_BYTES)
-            found[count] = place
+            places[count] = place
             count += 1
     log_mutex = mutex_at + shared.places.shape[0] * MUTEX_BYTES
     _lock(log_mutex)

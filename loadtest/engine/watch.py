@@ -116,15 +116,15 @@ class SocketWatch:
     def _serve(self) -> None:
         while True:
             looked_perf_ns = self._perf_ns()
-            found = self._epoll.poll(0, AT_ONCE)
-            if not found:
+            ready = self._epoll.poll(0, AT_ONCE)
+            if not ready:
                 self._note_looked(looked_perf_ns)
                 return
-            for fd, _ in found:
+            for fd, _ in ready:
                 reader = self._readers.get(fd)
                 if reader is not None:  # not closed by a reader earlier in the same round
                     self._read(reader)
-            self._arrivals += len(found)
+            self._arrivals += len(ready)
             if self._perf_ns() >= self._until_perf_ns:
                 return
 

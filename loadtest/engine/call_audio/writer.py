@@ -105,7 +105,9 @@ def _without_personal_data(turn: KeptTurn) -> KeptTurn:
         asked=clean(turn.asked),
         transcript=clean(turn.transcript),
         reply=clean(turn.reply),
-        partials=tuple(PartialText(each.after_ns, text_without_personal_data(each.text)) for each in turn.partials),
+        partials=tuple(
+            PartialText(partial.after_ns, text_without_personal_data(partial.text)) for partial in turn.partials
+        ),
     )
 
 

@@ -62,7 +62,7 @@ def _connected(limits: LocalLimits, address: Address, timeout_s: float) -> _sock
     """
     where = f"{address.host}:{address.port}"
     try:
-        found = gevent.socket.getaddrinfo(address.host, address.port, 0, socket_names.SOCK_STREAM)
+        addresses = gevent.socket.getaddrinfo(address.host, address.port, 0, socket_names.SOCK_STREAM)
     except OSError as error:
         prevented = limits.lookup_exhausted(error)
         if prevented is not None:
@@ -72,7 +72,7 @@ def _connected(limits: LocalLimits, address: Address, timeout_s: float) -> _sock
         raise no_thread() from error
     exhausted: Exhausted | None = None
     failed: OSError = OSError("the host name has no address")
-    for family, kind, protocol, _, socket_address in found:
+    for family, kind, protocol, _, socket_address in addresses:
         try:
             return _attempt(limits, _socket.socket(family, kind, protocol), socket_address, timeout_s)
         except Exhausted as error:

@@ -185,7 +185,7 @@ class HttpTransport(Transport):
             return
         origin = _origin(request)
         connections = self._pool.setdefault(origin, [])
-        idle = next((each for each in connections if each.is_idle), None)
+        idle = next((connection for connection in connections if connection.is_idle), None)
         if idle is not None:
             idle.send(request)
         elif len(connections) < MAX_CONNECTIONS_PER_ORIGIN:
@@ -196,7 +196,7 @@ class HttpTransport(Transport):
     def _cancel(self, request_id: str) -> None:
         """Forget a request; if it is running, its connection is closed, for nothing else ends a response."""
         for waiting in self._waiting.values():
-            for request in [each for each in waiting if each.request_id == request_id]:
+            for request in [request for request in waiting if request.request_id == request_id]:
                 waiting.remove(request)
         for connections in tuple(self._pool.values()):
             for connection in tuple(connections):
@@ -216,8 +216,8 @@ class HttpTransport(Transport):
 
     def connections(self) -> list[Connection]:
         """Return what is connected."""
-        pooled = (each for connections in self._pool.values() for each in connections)
-        return [each.connection for each in pooled if each.connection is not None]
+        pooled = (connection for connections in self._pool.values() for connection in connections)
+        return [entry.connection for entry in pooled if entry.connection is not None]
 
     def arrived(self, stamp_perf_ns: int, seen_perf_ns: int, items: list[HttpItem]) -> None:
         """Pass items on."""
@@ -245,7 +245,9 @@ class HttpTransport(Transport):
     def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
         """Explain why there is no session after `waited_s` seconds."""
         del awaited  # a request has one answer
-        running = [each for connections in self._pool.values() for each in connections if each.request]
+        running = [
+            connection for connections in self._pool.values() for connection in connections if connection.request
+        ]
         if len(running) == 1 and running[0].connection is not None:
             return running[0].connection.no_session_reason(waited_s)
         return f"the endpoint did not answer within {waited_s:g} s", Failure("timeout", "session")

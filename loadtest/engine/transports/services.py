@@ -350,7 +350,7 @@ class ServicesTransport(Transport):
         self._note_stamps(connection)
         if self._has_begun or self._callbacks is None:
             return
-        if all(each.is_open for each in self._services.values()):
+        if all(service.is_open for service in self._services.values()):
             self._has_begun = True
             self._note_opened()
 

@@ -32,12 +32,12 @@ class StampedSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for what is ready."""
         entered = time.perf_counter_ns()
-        found = super().select(timeout)
+        ready = super().select(timeout)
         now = time.perf_counter_ns()
         waited = timeout != 0 and now - entered >= _AT_ONCE_NS
         self.lag_bound_ns = 0 if waited else now - self.returned_perf_ns
         self.returned_perf_ns = now
-        return found
+        return ready
 
 
 class PeerStamps:

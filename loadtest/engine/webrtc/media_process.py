@@ -138,8 +138,8 @@ class MediaProcess:
         self._parts.watch.add(self._fd, self, stamped=False)
 
     def _start_with(self, ours: socket.socket, theirs: socket.socket) -> "subprocess.Popen[bytes]":
-        for each in (ours, theirs):
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         path = os.environ.get("PYTHONPATH")
         environment = {**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else str(_ROOT)}
         number = theirs.fileno()

@@ -105,15 +105,15 @@ class Deframer:
 
     def commands(self, data: bytes) -> Iterator[Command]:
         """Decode what the engine sent. Raises ValueError for what is no message."""
-        for each in self._cut(data, _COMMAND.size):
-            _, kind, call = _COMMAND.unpack_from(each)
-            yield Command(kind, call, each[_COMMAND.size :])
+        for message in self._cut(data, _COMMAND.size):
+            _, kind, call = _COMMAND.unpack_from(message)
+            yield Command(kind, call, message[_COMMAND.size :])
 
     def arrivals(self, data: bytes) -> Iterator[Arrived]:
         """Decode what the process sent. Raises ValueError for what is no message."""
-        for each in self._cut(data, _ARRIVED.size):
-            _, kind, call, stamp_perf_ns, lag_bound_ns = _ARRIVED.unpack_from(each)
-            yield Arrived(kind, call, stamp_perf_ns, lag_bound_ns, each[_ARRIVED.size :])
+        for message in self._cut(data, _ARRIVED.size):
+            _, kind, call, stamp_perf_ns, lag_bound_ns = _ARRIVED.unpack_from(message)
+            yield Arrived(kind, call, stamp_perf_ns, lag_bound_ns, message[_ARRIVED.size :])
 
     def _cut(self, data: bytes, head_bytes: int) -> Iterator[bytes]:
         self._buffer += data

@@ -266,10 +266,10 @@ class PeerCall:
         if self._connection is None or not self._connected:
             return
         for sender in self._connection.getSenders():
-            for each in (await sender.getStats()).values():
-                if each.type == "remote-inbound-rtp":
-                    jitter_ns = each.jitter * 1_000_000_000 // RATE_HZ
-                    data = PACKET.pack(max(0, each.packetsLost), jitter_ns)
+            for stats in (await sender.getStats()).values():
+                if stats.type == "remote-inbound-rtp":
+                    jitter_ns = stats.jitter * 1_000_000_000 // RATE_HZ
+                    data = PACKET.pack(max(0, stats.packetsLost), jitter_ns)
                     if data != self._last_report:
                         self._last_report = data
                         self._say(LinkKind.REPORT, data)
