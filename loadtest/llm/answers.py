@@ -100,7 +100,7 @@ class CacheCounters(msgspec.Struct, frozen=True):
     """The tokens that a server has looked up in its prefix cache since it began, and those that it found."""
 
     looked_up: int
-    found: int
+    hits: int
 
 
 class ServerTimings(msgspec.Struct, frozen=True):

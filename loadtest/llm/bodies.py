@@ -82,12 +82,12 @@ def key_of(wire: Wire, environment: Mapping[str, str], variable: str | None = No
     if variable is not None and not environment.get(variable):
         raise UsageError(f"the environment variable {variable} is not set; set it to the key of the endpoint")
     names = KEY_VARIABLES[wire] if variable is None else (variable,)
-    found = next(((name, value) for name in names if (value := environment.get(name, "").strip())), None)
-    if found is None:
+    credential = next(((name, value) for name in names if (value := environment.get(name, "").strip())), None)
+    if credential is None:
         return None
-    if not found[1].isascii() or not found[1].isprintable():
-        raise UsageError(f"{found[0]} contains characters that a header cannot carry")
-    return Key(found[1])
+    if not credential[1].isascii() or not credential[1].isprintable():
+        raise UsageError(f"{credential[0]} contains characters that a header cannot carry")
+    return Key(credential[1])
 
 
 Body = dict[str, Any]

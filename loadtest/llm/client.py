@@ -127,8 +127,8 @@ class LlmClient:
             body |= {} if target.model is None else {"model": target.model}
         else:
             return answer
-        found = await self._fields(target, "POST", url, orjson.dumps(body))
-        counted: Any = found.get("count", found.get("totalTokens", found.get("tokens")))
+        fields = await self._fields(target, "POST", url, orjson.dumps(body))
+        counted: Any = fields.get("count", fields.get("totalTokens", fields.get("tokens")))
         tokens = len(counted) if isinstance(counted, list) else counted
         if not isinstance(tokens, int):
             return answer
@@ -227,11 +227,11 @@ class LlmClient:
         they came. Raises NotConnected."""
         connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
         over = asyncio.Event()
-        found: list[HttpItem] = []
+        collected: list[HttpItem] = []
         first_ns: list[int] = []
 
         def received(stamp: Stamp, items: list[HttpItem]) -> None:
-            found.extend(items)
+            collected.extend(items)
             first_ns.append(stamp.upper_ns)
             if any(isinstance(item, HttpEnd | HttpFailed) for item in items):
                 over.set()
@@ -243,11 +243,11 @@ class LlmClient:
                     await over.wait()
         finally:
             connection.close()
-        heads = [item for item in found if isinstance(item, HttpHead)]
+        heads = [item for item in collected if isinstance(item, HttpHead)]
         trip_s = (first_ns[0] - connection.asked_ns) / SECOND_NS if heads else None
-        if not heads or not isinstance(found[-1], HttpEnd):
+        if not heads or not isinstance(collected[-1], HttpEnd):
             return times, trip_s, None
-        data = b"".join(item.data for item in found if isinstance(item, HttpData))
+        data = b"".join(item.data for item in collected if isinstance(item, HttpData))
         return times, trip_s, HttpAnswer(heads[-1].status, heads[-1].headers, data)
 
     async def _body(self, target: LlmTarget, method: str, url: str, body: bytes = b"") -> bytes:
@@ -261,15 +261,15 @@ class LlmClient:
     async def _fields(self, target: LlmTarget, method: str, url: str, body: bytes = b"") -> dict[str, Any]:
         """Return the JSON object with which the server answers a small request; empty where it does not."""
         try:
-            found: Any = orjson.loads(await self._body(target, method, url, body))
+            answer: Any = orjson.loads(await self._body(target, method, url, body))
         except orjson.JSONDecodeError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return answer if isinstance(answer, dict) else {}
 
     async def _only_model(self, target: LlmTarget) -> str | None:
         """Return the name of the one model that the server offers; None where it does not say or offers several."""
-        found = await self._fields(target, "GET", bodies.sibling_url(target, "/models"))
-        entries: Any = found.get("data") or found.get("models") or []
+        fields = await self._fields(target, "GET", bodies.sibling_url(target, "/models"))
+        entries: Any = fields.get("data") or fields.get("models") or []
         names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
         return names[0] if len(names) == 1 and isinstance(names[0], str) else None
 
@@ -292,8 +292,8 @@ def cache_counters_of(page: str, model: str | None) -> CacheCounters | None:
                     counts[name] = counts.get(name, 0) + int(sample.value)
     except (ValueError, KeyError, IndexError, OverflowError):
         return None
-    looked_up, found = counts.get("prefix_cache_queries"), counts.get("prefix_cache_hits")
-    return None if looked_up is None or found is None else CacheCounters(looked_up, found)
+    looked_up, hits = counts.get("prefix_cache_queries"), counts.get("prefix_cache_hits")
+    return None if looked_up is None or hits is None else CacheCounters(looked_up, hits)
 
 
 def _place(target: LlmTarget) -> tuple[str, int, bool]:

@@ -214,13 +214,13 @@ async def opened(address: Address, clocks: Clocks, tls: TlsClient, limit_s: floa
     times = Times(clocks.perf_ns())
     where = f"{address.host}:{address.port}"
     try:
-        found = await _addresses(address)
+        addresses = await _addresses(address)
     except OSError as error:
         raise NotConnected(
             "address", f"the host name {address.host} has no address: {error.strerror or error}"
         ) from None
     times.dns_ns = clocks.perf_ns()
-    sock = await _connected(found, where, limit_s)
+    sock = await _connected(addresses, where, limit_s)
     times.tcp_ns = clocks.perf_ns()
     secret = tls.begin(address.host) if address.tls else None
     connection = ModelConnection(sock, clocks, secret)
@@ -244,11 +244,11 @@ async def _addresses(address: Address) -> Sequence[tuple[int, int, int, str, Any
         return await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
 
 
-async def _connected(found: Sequence[tuple[int, int, int, str, Any]], where: str, limit_s: float) -> socket.socket:
+async def _connected(addresses: Sequence[tuple[int, int, int, str, Any]], where: str, limit_s: float) -> socket.socket:
     """Return a socket that is connected to the first address that accepts it. Raises NotConnected."""
     loop = asyncio.get_running_loop()
     sentence = f"{where} has no address"
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -178,29 +178,29 @@ class ModelExchange:
 
     def _usage(self) -> LlmUsage | None:
         """The server's counts, None where it sends none; those that cannot be are none."""
-        found = self._reader.heard.usage
-        if not found:
+        usage = self._reader.heard.usage
+        if not usage:
             return None
-        prompt, cached = found.get("input_tokens"), found.get("cached_tokens")
+        prompt, cached = usage.get("input_tokens"), usage.get("cached_tokens")
         return LlmUsage(
             prompt=prompt or None,
             cached=None if cached is not None and prompt is not None and cached > prompt else cached,
-            completion=found.get("output_tokens") or None,
-            reasoning=found.get("reasoning_tokens"),
-            audio=found.get("input_audio_tokens"),
+            completion=usage.get("output_tokens") or None,
+            reasoning=usage.get("reasoning_tokens"),
+            audio=usage.get("input_audio_tokens"),
         )
 
     def _timings(self) -> ServerTimings | None:
         """The server's own times, None where it sends none."""
-        found = self._reader.heard.timings
-        if found is None:
+        timings = self._reader.heard.timings
+        if timings is None:
             return None
         return ServerTimings(
-            prompt_n=count(found, "prompt_n"),
-            prompt_ms=_number(found, "prompt_ms"),
-            predicted_n=count(found, "predicted_n"),
-            predicted_ms=_number(found, "predicted_ms"),
-            cache_n=count(found, "cache_n"),
+            prompt_n=count(timings, "prompt_n"),
+            prompt_ms=_number(timings, "prompt_ms"),
+            predicted_n=count(timings, "predicted_n"),
+            predicted_ms=_number(timings, "predicted_ms"),
+            cache_n=count(timings, "cache_n"),
         )
 
     @property

@@ -54,28 +54,28 @@ class Figure:
 
     def value(self, name: str) -> float | None:
         """The value of one of them; None: too few."""
-        found = self.percentiles.get(name)
-        return None if found is None else found.value
+        estimate = self.percentiles.get(name)
+        return None if estimate is None else estimate.value
 
     def as_object(self) -> dict[str, Any]:
         """Return it as JSON: null where n is too few."""
-        found: dict[str, Any] = {"n": self.n}
+        fields: dict[str, Any] = {"n": self.n}
         for name in MIN_COUNT_FOR:
-            each = self.percentiles.get(name)
-            found[name] = None if each is None else each.value
-            found[f"{name}_interval"] = None if each is None else [each.lower, each.upper]
-        return found
+            estimate = self.percentiles.get(name)
+            fields[name] = None if estimate is None else estimate.value
+            fields[f"{name}_interval"] = None if estimate is None else [estimate.lower, estimate.upper]
+        return fields
 
 
 def figure(values: Iterable[float | None]) -> Figure:
     """The figure of the values that are known."""
     ordered = sorted(value for value in values if value is not None)
-    found: dict[str, Percentile] = {}
+    estimates: dict[str, Percentile] = {}
     for name, fraction in _FRACTIONS.items():
         value = percentile(ordered, fraction)
         if value is not None and len(ordered) >= MIN_COUNT_FOR[name]:
-            found[name] = Percentile(value, *_bounds(ordered, fraction))
-    return Figure(len(ordered), found)
+            estimates[name] = Percentile(value, *_bounds(ordered, fraction))
+    return Figure(len(ordered), estimates)
 
 
 def _bounds(ordered: Sequence[float], fraction: float) -> tuple[float | None, float | None]:
@@ -166,7 +166,7 @@ def saturation(rates: Mapping[int, Rate], seed: int) -> Saturation | None:
         means = [float(rng.choice(rates[level].batches, len(rates[level].batches)).mean()) for level in levels]
         drawn.append(levels[_saturated_at(means)])
     lower, upper = (int(np.quantile(drawn, at, method="inverted_cdf")) for at in (0.025, 0.975))
-    level = levels[_saturated_at([rates[each].value for each in levels])]
+    level = levels[_saturated_at([rates[level].value for level in levels])]
     return Saturation(level, min(lower, level), max(upper, level), level < levels[-1])
 
 

@@ -111,17 +111,17 @@ class _Faults:
     def duration(self, flag: str, text: str, *, least_s: float = 0.0) -> float:
         """A duration in seconds."""
         try:
-            found = Duration.parse(text).seconds
+            duration_s = Duration.parse(text).seconds
         except DurationError as error:
             self.lines.append(f"{flag} {error}")
             return 1.0
-        if found < least_s:
+        if duration_s < least_s:
             self.lines.append(f"{flag} {text} is out of range: {declared(least_s)} or more")
-        return found
+        return duration_s
 
     def numbers(self, flag: str, text: str, most: float, *, is_whole: bool = True) -> tuple[float, ...]:
         """Numbers apart by commas, all above 0, each once; none for an empty text."""
-        found: dict[float, None] = {}
+        numbers: dict[float, None] = {}
         for part in filter(None, map(str.strip, text.split(","))):
             try:
                 value = float(int(part) if is_whole else float(part))
@@ -130,8 +130,8 @@ class _Faults:
                 continue
             if not 0 < value <= most:
                 self.lines.append(f"{flag} {part} is out of range: above 0, and {most:,.0f} at most")
-            found[value] = None
-        return tuple(found)
+            numbers[value] = None
+        return tuple(numbers)
 
     def ask(self, load: Callable[[], T], otherwise: T) -> T:
         """Load something and collect its faults; `otherwise` where it has any."""
@@ -185,7 +185,7 @@ def _targets(request: LlmBenchRequest, environment: Mapping[str, str], faults: _
     if not urls:
         faults.lines.append("no address is given: name an endpoint such as http://127.0.0.1:8000/v1")
         return []
-    found: list[LlmTarget] = []
+    targets: list[LlmTarget] = []
     for url, model, wire, key in zip(*columns, strict=True):
         if wire is not None and wire not in KEY_VARIABLES:
             faults.lines.append(f"--wire {wire!r} is not known{nearest(wire, KEY_VARIABLES)}")
@@ -199,10 +199,10 @@ def _targets(request: LlmBenchRequest, environment: Mapping[str, str], faults: _
         except UsageError as error:
             faults.lines += [line for line in str(error).splitlines() if line not in faults.lines]
             continue
-        same = sum(each.name.partition(" #")[0] == target.name for each in found)
+        same = sum(earlier.name.partition(" #")[0] == target.name for earlier in targets)
         target.name += f" #{same + 1}" if same else ""
-        found.append(target)
-    return found
+        targets.append(target)
+    return targets
 
 
 def _cohorts(given: Sequence[str] | None, names: Sequence[str], faults: _Faults) -> list[str]:
@@ -250,7 +250,7 @@ def _plan(request: LlmBenchRequest, faults: _Faults) -> Plan:
     return Plan(
         prompts=prompts,
         experiments=chosen,
-        lengths=tuple(int(each) for each in sorted(lengths)) or plans.LENGTHS,
+        lengths=tuple(int(length) for length in sorted(lengths)) or plans.LENGTHS,
         samples=request.samples,
         loops=tuple(map(int, loops)) or plans.LOOPS,
         levels=tuple(map(int, levels)) or (() if rates else plans.LEVELS),
@@ -309,7 +309,7 @@ def run_bench(request: LlmBenchRequest, console: Console, client: LlmClient | No
         except KeyboardInterrupt:
             bench.results.is_interrupted = True
     results = bench.results
-    if len(results.given_up) == len(names) and not any(each.answer.fault is None for each in results.samples):
+    if len(results.given_up) == len(names) and not any(sample.answer.fault is None for sample in results.samples):
         sentences_ = [f"{names[place]}: {fault.sentence}" for place, fault in results.given_up.items()]
         raise EndpointUnreachable("\n".join(sentences_))
     report = _report(request, checked, results, time.monotonic() - began_s)
@@ -337,7 +337,7 @@ def _expectation(checked: CheckedBench, units: int, loads: int) -> str:
 
 def _report(request: LlmBenchRequest, checked: CheckedBench, results: Results, elapsed_s: float) -> BenchReport:
     plan, names = checked.plan, [target.name for target in checked.targets]
-    found = rows_of(results, plan, names)
+    rows = rows_of(results, plan, names)
     offset_ns = time.time_ns() - time.perf_counter_ns()
     runs = [
         StoredRun(run_id, public_target(target.url), target.model, cohort, offset_ns)
@@ -361,13 +361,15 @@ def _report(request: LlmBenchRequest, checked: CheckedBench, results: Results, e
     }
     return BenchReport(
         plan=plan,
-        found=found,
+        rows=rows,
         others=checked.others,
-        voices=[predict(stall, checked.others, plan.seed) for stall in found.stalls],
+        voices=[predict(stall, checked.others, plan.seed) for stall in rows.stalls],
         costs=[] if checked.prices is None else _costs(checked, results, checked.prices),
         verdicts=verdicts,
         runs=stored,
-        notes=[f"{each.name} refuses {', '.join(sorted(each.refused))}" for each in checked.targets if each.refused],
+        notes=[
+            f"{target.name} refuses {', '.join(sorted(target.refused))}" for target in checked.targets if target.refused
+        ],
         store=str(request.out / STORE_FOLDER) if stored else None,
         elapsed_s=elapsed_s,
     )
@@ -384,9 +386,9 @@ def _costs(checked: CheckedBench, results: Results, prices: Prices) -> list[Cost
     for place, target in enumerate(checked.targets):
         for experiment in dict.fromkeys(sample.experiment for sample in results.samples):
             answers: list[LlmAnswer] = [
-                each.answer for each in results.samples if (each.target, each.experiment) == (place, experiment)
+                sample.answer for sample in results.samples if (sample.target, sample.experiment) == (place, experiment)
             ]
-            served = next((each.served_model for each in answers if each.served_model), None)
+            served = next((answer.served_model for answer in answers if answer.served_model), None)
             row = prices.cost((target.name, target.model, served), target.name, experiment, answers)
             rows += [row] if row is not None else []
     return rows
@@ -395,13 +397,13 @@ def _costs(checked: CheckedBench, results: Results, prices: Prices) -> list[Cost
 def _show(report: BenchReport, console: Console) -> None:
     first, *others = report.headlines
     console.print(first, style="bold", soft_wrap=True, markup=False, highlight=False)
-    for each in others:
-        console.print(each, soft_wrap=True, markup=False, highlight=False)
-    for name, letter in letters_of(report.found.targets).items():
+    for line in others:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    for name, letter in letters_of(report.rows.targets).items():
         console.print(f"{letter}: {name}", soft_wrap=True, markup=False, highlight=False)
     for shown in rich_tables(report):
         console.print()
         console.print(shown, markup=False)
     console.print()
-    for each in sentences(report):
-        console.print(each, style="dim", soft_wrap=True, markup=False, highlight=False)
+    for sentence in sentences(report):
+        console.print(sentence, style="dim", soft_wrap=True, markup=False, highlight=False)

@@ -22,7 +22,7 @@ _GAPS: Final = ("p50", "p90", "p95", "p99")
 
 def as_html(report: BenchReport) -> str:
     """The whole file."""
-    title = f"Language models for a voice: {', '.join(report.found.targets)}"
+    title = f"Language models for a voice: {', '.join(report.rows.targets)}"
     pictures = (_by_length, _slope, _chunks, _cold_and_warm, _goodput)
     return document(title, [_head(report, title), *(draw(report) for draw in pictures), _tables(report)])
 
@@ -30,8 +30,8 @@ def as_html(report: BenchReport) -> str:
 def _head(report: BenchReport, title: str) -> str:
     first, *others = report.headlines
     css = _CLASSES.get(report.exit_code, "undecided") if report.verdicts else "undecided"
-    others_shown = "".join(f"<p>{prose(each)}</p>" for each in others)
-    below = "".join(f"<li>{prose(each)}</li>" for each in sentences(report))
+    others_shown = "".join(f"<p>{prose(line)}</p>" for line in others)
+    below = "".join(f"<li>{prose(sentence)}</li>" for sentence in sentences(report))
     return (
         f'<header><p class="hint">voiceprobe llm · {prose(", ".join(report.plan.experiments))}</p>'
         f'<h1>{prose(title)}</h1><div class="verdict {css}"><p class="badge">{prose(first)}</p>{others_shown}</div>'
@@ -39,11 +39,11 @@ def _head(report: BenchReport, title: str) -> str:
     )
 
 
-def _row(name: str, place: str, value_ms: float, found: Percentile | None = None, line: str = "") -> Row:
+def _row(name: str, place: str, value_ms: float, percentile: Percentile | None = None, line: str = "") -> Row:
     """A value of a picture with its interval in ms; a side that n does not bound ends at the figure."""
     row: Row = {"name": name, "place": place, "value": value_ms, "line": line or name}
-    if found is not None:
-        lower, upper = (found.value if end is None else end for end in (found.lower, found.upper))
+    if percentile is not None:
+        lower, upper = (percentile.value if end is None else end for end in (percentile.lower, percentile.upper))
         row |= {"lower": lower * 1e3, "upper": upper * 1e3}
     return {**row, "text": f"{name}, {place}: {value_ms:,.4g}"}
 
@@ -51,7 +51,7 @@ def _row(name: str, place: str, value_ms: float, found: Percentile | None = None
 def _drawn(report: BenchReport, rows: Sequence[Row], places: Sequence[str], alternative: str, *more: str) -> str:
     """The picture of rows; `more` is the unit of another axis than that of milliseconds, which is logarithmic."""
     unit = more[0] if more else "ms"
-    spec = with_intervals(report.found.targets, places, unit, PAGE, is_log=not more)
+    spec = with_intervals(report.rows.targets, places, unit, PAGE, is_log=not more)
     return both_sizes(Picture(rows, spec, alternative))
 
 
@@ -60,13 +60,13 @@ def _by_length(report: BenchReport) -> str:
         _row(
             row.target,
             f"{row.tokens:,}",
-            each.value * 1e3,
-            each if statistic == "p50" else None,
+            percentile.value * 1e3,
+            percentile if statistic == "p50" else None,
             row.target + statistic,
         )
-        for row in report.found.lengths
+        for row in report.rows.lengths
         for statistic in ("p50", "p90")
-        if (each := row.figures["first_token_s"].at(statistic)) is not None
+        if (percentile := row.figures["first_token_s"].at(statistic)) is not None
     ]
     if not rows:
         return ""
@@ -79,16 +79,16 @@ def _by_length(report: BenchReport) -> str:
 def _slope(report: BenchReport) -> str:
     both = [
         (stall.target, p50, p90)
-        for stall in report.found.stalls
+        for stall in report.rows.stalls
         if (p50 := stall.first_sentence_s.at("p50")) is not None
         and (p90 := stall.first_sentence_s.at("p90")) is not None
     ]
     if not both:
         return ""
     rows = [
-        _row(target, place, each.value * 1e3, each)
+        _row(target, place, percentile.value * 1e3, percentile)
         for target, *values in both
-        for place, each in zip(("p50", "p90"), values, strict=True)
+        for place, percentile in zip(("p50", "p90"), values, strict=True)
     ]
     times, name = max((p90.value / p50.value, target) for target, p50, p90 in both)
     hint = f"the steeper, the less the median says of a call; steepest: {name}, p90 is {times:.1f} × p50"
@@ -97,12 +97,12 @@ def _slope(report: BenchReport) -> str:
 
 
 def _chunks(report: BenchReport) -> str:
-    longest = {row.target: row for row in report.found.lengths if row.figures["gap_s"].n}
+    longest = {row.target: row for row in report.rows.lengths if row.figures["gap_s"].n}
     rows = [
-        _row(target, each, max(value * 1e3, 1e-3))
+        _row(target, statistic, max(value * 1e3, 1e-3))
         for target, row in longest.items()
-        for each in _GAPS
-        if (value := row.figures["gap_s"].value(each)) is not None
+        for statistic in _GAPS
+        if (value := row.figures["gap_s"].value(statistic)) is not None
     ]
     if not rows:
         return ""
@@ -113,12 +113,12 @@ def _chunks(report: BenchReport) -> str:
 
 def _cold_and_warm(report: BenchReport) -> str:
     def lines() -> Iterator[list[Row]]:
-        for name, size in dict.fromkeys((row.target, row.system_tokens) for row in report.found.cache):
-            states = {row.state: row for row in report.found.cache if (row.target, row.system_tokens) == (name, size)}
+        for name, size in dict.fromkeys((row.target, row.system_tokens) for row in report.rows.cache):
+            states = {row.state: row for row in report.rows.cache if (row.target, row.system_tokens) == (name, size)}
             yield [
-                _row(name, state, each.value * 1e3, each, f"{name}, {size:,}")
+                _row(name, state, percentile.value * 1e3, percentile, f"{name}, {size:,}")
                 for state in CACHE_TURNS
-                if state in states and (each := states[state].first_token_s.at("p50")) is not None
+                if state in states and (percentile := states[state].first_token_s.at("p50")) is not None
             ]
 
     rows = [row for line in lines() if len(line) > 1 for row in line]
@@ -133,14 +133,14 @@ def _cold_and_warm(report: BenchReport) -> str:
 def _goodput(report: BenchReport) -> str:
     known = [
         (row.target, row.level, row.goodput)
-        for row in report.found.load
+        for row in report.rows.load
         if row.kind == "closed" and row.goodput is not None
     ]
     if not known:
         return ""
     rows = [
-        {**_row(name, f"{level:g}", each.value), "lower": each.lower, "upper": each.upper}
-        for name, level, each in known
+        {**_row(name, f"{level:g}", rate.value), "lower": rate.lower, "upper": rate.upper}
+        for name, level, rate in known
     ]
     places = [f"{level:g}" for level in sorted({level for _, level, _ in known})]
     drawn = _drawn(report, rows, places, "Goodput over concurrency", "good answers/s")

@@ -123,25 +123,25 @@ def schedule(plan: Plan, targets: int) -> list[Unit]:
 
 def _cells(plan: Plan) -> list[tuple[Experiment, str, int]]:
     """Each cell of the plan, with how often it is sampled."""
-    found: list[tuple[Experiment, str, int]] = []
+    planned: list[tuple[Experiment, str, int]] = []
     for experiment in plan.experiments:
         match experiment:
             case "lengths":
-                found += [(experiment, str(length), plan.samples) for length in plan.lengths]
+                planned += [(experiment, str(length), plan.samples) for length in plan.lengths]
             case "network":
-                found.append((experiment, "path", plan.samples))
+                planned.append((experiment, "path", plan.samples))
             case "cache":
-                found += [(experiment, str(size), plan.samples) for size in SYSTEM_TOKENS]
+                planned += [(experiment, str(size), plan.samples) for size in SYSTEM_TOKENS]
             case "structured":
-                found += [(experiment, cell, plan.samples) for cell in ("schema", "tool")]
+                planned += [(experiment, cell, plan.samples) for cell in ("schema", "tool")]
             case "agent":
                 orders = ("sequential", "parallel")
-                found += [(experiment, f"{order} {n}", LOOP_REPEATS) for order in orders for n in plan.loops]
+                planned += [(experiment, f"{order} {n}", LOOP_REPEATS) for order in orders for n in plan.loops]
             case "quality":
-                found += [(experiment, prompt.name, 1) for prompt in checkable(plan.prompts)]
+                planned += [(experiment, prompt.name, 1) for prompt in checkable(plan.prompts)]
             case _:
                 pass
-    return found
+    return planned
 
 
 def loop_of(cell: str) -> tuple[str, int]:

@@ -66,7 +66,7 @@ class Prices(CheckedTable):
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterable[tuple[tuple[str | int, ...], str]]:
         """A model has one price."""
-        names = [] if "price" in faulty else [each.get("model") for each in table.get("price", ())]
+        names = [] if "price" in faulty else [entry.get("model") for entry in table.get("price", ())]
         for place, name in enumerate(names):
             if name in names[:place]:
                 yield ("price", place), f"is the second one of {name!r}"

@@ -90,12 +90,12 @@ class Expectation(CheckedTable):
             return bool(numbers) and abs(_number(numbers[-1]) - self.number) <= (self.tolerance or 0)
         if self.contains is not None:
             return all(text.casefold() in answer.casefold() for text in self.contains)
-        found = json_in(answer)
+        parsed = json_in(answer)
         if self.schema_ is not None:
-            return is_valid(found, self.schema_)
+            return is_valid(parsed, self.schema_)
         wanted = self.slots or {}
-        return isinstance(found, dict) and all(
-            _is_same(value, cast("dict[str, Any]", found).get(name)) for name, value in wanted.items()
+        return isinstance(parsed, dict) and all(
+            _is_same(value, cast("dict[str, Any]", parsed).get(name)) for name, value in wanted.items()
         )
 
 
@@ -172,8 +172,8 @@ def load_prompts(file: Path | None) -> list[Prompt]:
             lines += [line] if text.strip() else []
         except (ValueError, RecursionError) as error:
             faults.append(f"line {line} is no JSON: {error}")
-    made, found = validated(_Prompts, {"prompt": entries})
-    for fault in found:
+    made, invalid = validated(_Prompts, {"prompt": entries})
+    for fault in invalid:
         _, *inside = fault.path
         line = f"line {lines[int(inside[0])]} " if inside else ""
         faults.append(f"{line}{path_text(tuple(inside[1:]))} {fault.sentence}".replace("  ", " "))
@@ -185,10 +185,12 @@ def load_prompts(file: Path | None) -> list[Prompt]:
 def table_of_file(model: type[_Table], file: Path) -> _Table:
     """The content of a TOML file. Raises ConfigError with every fault."""
     toml = parse_toml(_text_of(file), str(file))
-    found, faults = validated(model, toml.table)
-    if found is None:
-        raise ConfigError(str(file), _bounded([each.removeprefix(f"{file}: ") for each in toml.sentences(faults)]))
-    return found
+    table, faults = validated(model, toml.table)
+    if table is None:
+        raise ConfigError(
+            str(file), _bounded([sentence.removeprefix(f"{file}: ") for sentence in toml.sentences(faults)])
+        )
+    return table
 
 
 def _bounded(faults: list[str]) -> list[str]:
@@ -209,13 +211,13 @@ def _names(answer: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", answer.casefold()) is not None
 
 
-def _is_same(wanted: Any, found: Any) -> bool:
+def _is_same(wanted: Any, given: Any) -> bool:
     if isinstance(wanted, str):
-        return isinstance(found, str) and wanted.strip().casefold() == found.strip().casefold()
-    if _is_number(wanted) and isinstance(found, str) and _NUMBER.fullmatch(found.strip()):
-        found = _number(found.strip())  # "5" for 5: the assistant's program reads both
-    is_like = type(wanted) is type(found) or (_is_number(wanted) and _is_number(found))
-    return is_like and wanted == found
+        return isinstance(given, str) and wanted.strip().casefold() == given.strip().casefold()
+    if _is_number(wanted) and isinstance(given, str) and _NUMBER.fullmatch(given.strip()):
+        given = _number(given.strip())  # "5" for 5: the assistant's program reads both
+    is_like = type(wanted) is type(given) or (_is_number(wanted) and _is_number(given))
+    return is_like and wanted == given
 
 
 def _is_number(value: Any) -> bool:

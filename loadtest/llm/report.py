@@ -39,7 +39,7 @@ class BenchReport:
     """All that is shown. `verdicts` are by target, on the objectives of the file that was given."""
 
     plan: Plan
-    found: BenchRows
+    rows: BenchRows
     others: OtherStages
     voices: Sequence[VoiceRow]
     costs: Sequence[CostRow] = ()
@@ -52,77 +52,77 @@ class BenchReport:
     @property
     def exit_code(self) -> ExitCode:
         """Exit code of the command: a missed objective takes precedence over a target that did not answer."""
-        judged = [each.met for verdicts in self.verdicts.values() for each in verdicts]
-        if self.found.interrupted:
+        judged = [objective.met for verdicts in self.verdicts.values() for objective in verdicts]
+        if self.rows.interrupted:
             return ExitCode.INTERRUPTED
         if False in judged:
             return ExitCode.OBJECTIVE_MISSED
-        if self.found.given_up or not self._has_measured:
+        if self.rows.given_up or not self._has_measured:
             return ExitCode.UNREACHABLE
         return ExitCode.UNDECIDED if None in judged else ExitCode.OK
 
     @property
     def _has_measured(self) -> bool:
-        paths = any(row.round_trip_s.n or row.tcp_s.n for row in self.found.network)
-        return bool(self.found.answers) or paths
+        paths = any(row.round_trip_s.n or row.tcp_s.n for row in self.rows.network)
+        return bool(self.rows.answers) or paths
 
     @property
     def headlines(self) -> list[str]:
         """The stall of each target, and then the verdict."""
         asked = any(experiment != "network" for experiment in self.plan.experiments)
-        stalls = [stall_sentence(each) for each in self.found.stalls] if asked else []
-        return [*stalls, verdict(self.found, self.voices)] if asked else ["only the way to the endpoints was measured"]
+        stalls = [stall_sentence(stall) for stall in self.rows.stalls] if asked else []
+        return [*stalls, verdict(self.rows, self.voices)] if asked else ["only the way to the endpoints was measured"]
 
 
 def sentences(report: BenchReport) -> Iterator[str]:
     """The sentences below the tables."""
-    found = report.found
+    rows = report.rows
     if any(row.voice_to_voice_s.n for row in report.voices):
         yield from map(lost_sentence, report.voices)
         yield f"predicted voice-to-voice: the first sentence and {report.others.sentence}, taken as independent"
-    yield from _of_measuring(found)
+    yield from _of_measuring(rows)
     yield from (
-        f"{each} of a request: it is left out, and lengths are also asked for by the prompt" for each in report.notes
+        f"{note} of a request: it is left out, and lengths are also asked for by the prompt" for note in report.notes
     )
-    yield from _of_load(found)
+    yield from _of_load(rows)
     yield from map(_cost, report.costs)
-    for target, kinds in found.faults.items():
+    for target, kinds in rows.faults.items():
         for kind, fault in kinds.items():
             yield f"{target}: {fault.n} × {_words(kind)}, in no figure: {fault.sentence}"
-    for target, oddities in found.oddities.items():
+    for target, oddities in rows.oddities.items():
         yield from (f"{target}: {number(times)} {what}" for what, times in oddities.items() if times)
-    for target, sentence in found.given_up.items():
+    for target, sentence in rows.given_up.items():
         yield f"{target}: asked no more: {sentence}"
     for target, verdicts in report.verdicts.items():
-        yield from (f"{target}: {each.sentence}" for each in verdicts)
-    yield f"{count(found.answers, 'answer')} in {clock(report.elapsed_s)}"
+        yield from (f"{target}: {objective.sentence}" for objective in verdicts)
+    yield f"{count(rows.answers, 'answer')} in {clock(report.elapsed_s)}"
     if report.store is not None:
         yield f"in the store {report.store}: {', '.join(report.runs.values())}"
-    if found.interrupted:
+    if rows.interrupted:
         yield "interrupted: these are the figures so far"
 
 
-def _of_measuring(found: BenchRows) -> Iterator[str]:
-    yield from (f"{target}: answered by {', '.join(models)}" for target, models in found.served_by.items() if models)
-    for target, sources in found.counted_by.items():
+def _of_measuring(rows: BenchRows) -> Iterator[str]:
+    yield from (f"{target}: answered by {', '.join(models)}" for target, models in rows.served_by.items() if models)
+    for target, sources in rows.counted_by.items():
         if sources:
             yield f"{target}: tokens are counted by the {' and by a '.join(sources)}"
-    for target, error in found.stamp_error_s.items():
+    for target, error in rows.stamp_error_s.items():
         if error.n:
             at = f"{seconds(error.value('p50'))} in the median answer, {pair(error, 'p90')} ms at p90"
             yield f"{target}: when its pieces came is known to {at}"
 
 
-def _of_load(found: BenchRows) -> Iterator[str]:
-    for row in found.saturation:
-        each = row.saturation
-        if each is None:
+def _of_load(rows: BenchRows) -> Iterator[str]:
+    for row in rows.saturation:
+        saturation = row.saturation
+        if saturation is None:
             yield f"{row.target}: saturation is not known: it needs three levels with ten answers or more"
-        elif not each.is_reached:
-            yield f"{row.target}: not saturated up to {count(each.level, 'caller')} ({RULE})"
+        elif not saturation.is_reached:
+            yield f"{row.target}: not saturated up to {count(saturation.level, 'caller')} ({RULE})"
         else:
-            between = f"95 % interval: {each.lower} to {each.upper}"
-            yield f"{row.target}: saturated from {count(each.level, 'caller')} on ({RULE}; {between})"
+            between = f"95 % interval: {saturation.lower} to {saturation.upper}"
+            yield f"{row.target}: saturated from {count(saturation.level, 'caller')} on ({RULE}; {between})"
 
 
 def _cost(row: CostRow) -> str:
@@ -139,27 +139,27 @@ _Columns = Mapping[str, Callable[[Any], str]]
 
 def tables(report: BenchReport) -> Iterator[ShownTable]:
     """Each table as a title, headings and rows of texts; a single target is not named in them."""
-    found = report.found
-    several = len(found.targets) > 1
+    measured = report.rows
+    several = len(measured.targets) > 1
     for title, rows, columns in (
-        ("By output length (± 10 %): p50 · p90 in ms", found.lengths, _LENGTHS),
-        ("Rates and gaps by output length: gaps in ms", [row for row in found.lengths if row.n], _RATES),
-        ("First token in ms, with its 95 % interval", found.lengths, _FIRST_TOKENS),
+        ("By output length (± 10 %): p50 · p90 in ms", measured.lengths, _LENGTHS),
+        ("Rates and gaps by output length: gaps in ms", [row for row in measured.lengths if row.n], _RATES),
+        ("First token in ms, with its 95 % interval", measured.lengths, _FIRST_TOKENS),
         (
             "The voice turn: predicted voice-to-voice in ms, shares of turns",
             [row for row in report.voices if row.voice_to_voice_s.n],
             _voice_columns(),
         ),
-        ("The way to the endpoint, without its model: p50 · p90 in ms", found.network, _NETWORK),
-        ("Prefix cache: first token after a system prompt, in ms", found.cache, _CACHE),
-        ("Structured output: times in ms", found.structured, _STRUCTURED),
-        ("Loops of an agent: times in ms", found.agent, _AGENT),
+        ("The way to the endpoint, without its model: p50 · p90 in ms", measured.network, _NETWORK),
+        ("Prefix cache: first token after a system prompt, in ms", measured.cache, _CACHE),
+        ("Structured output: times in ms", measured.structured, _STRUCTURED),
+        ("Loops of an agent: times in ms", measured.agent, _AGENT),
         (
             f"Under load, in ms: good answers have their first token within {declared(report.plan.within_s)}",
-            found.load,
+            measured.load,
             _LOAD,
         ),
-        ("Right answers", found.quality, {**_QUALITY, "cost of an answer": partial(_cost_of_right, report)}),
+        ("Right answers", measured.quality, {**_QUALITY, "cost of an answer": partial(_cost_of_right, report)}),
     ):
         shown: _Columns = {**({"target": lambda row: row.target} if several else {}), **columns}
         yield title, tuple(shown), [tuple(cell(row) for cell in shown.values()) for row in rows]
@@ -244,7 +244,9 @@ _LOAD: Final[_Columns] = {
 }
 _QUALITY: Final[_Columns] = {
     "right": lambda row: with_share(row.accuracy),
-    "by kind": lambda row: ", ".join(f"{kind} {each.good}/{each.total}" for kind, each in row.by_kind.items()) or DASH,
+    "by kind": lambda row: (
+        ", ".join(f"{kind} {tally.good}/{tally.total}" for kind, tally in row.by_kind.items()) or DASH
+    ),
     "faults": lambda row: number(row.faults),
 }
 
@@ -268,7 +270,7 @@ def _cost_of_right(report: BenchReport, row: Any) -> str:
 
 def rich_tables(report: BenchReport) -> Iterator[Table]:
     """The tables for a terminal: a target is a letter there, and left out where there is only one."""
-    letters = letters_of(report.found.targets)
+    letters = letters_of(report.rows.targets)
     for title, headings, rows in tables(report):
         if not rows:
             continue
@@ -316,7 +318,7 @@ def with_interval(of: Percentile | None) -> str:
     """A duration and its interval in ms without the unit, a dash for a side that n does not bound."""
     if of is None:
         return TOO_FEW
-    value, low, high = (seconds(each).removesuffix(" ms") for each in (of.value, of.lower, of.upper))
+    value, low, high = (seconds(value_s).removesuffix(" ms") for value_s in (of.value, of.lower, of.upper))
     return f"{value} [{low}, {high}]"
 
 
@@ -340,7 +342,7 @@ def with_rate(of: Rate | None) -> str:
 
 def as_object(report: BenchReport) -> dict[str, Any]:
     """The JSON object: durations in seconds, null where it is not known or n is too few."""
-    plan, found = value_json(report.plan), value_json(report.found)
+    plan, rows = value_json(report.plan), value_json(report.rows)
     return {
         "schema_version": SCHEMA_VERSION,
         "exit_code": int(report.exit_code),
@@ -353,8 +355,10 @@ def as_object(report: BenchReport) -> dict[str, Any]:
         "voice": {"others": report.others.sentence, "rows": value_json(report.voices)},
         "cost": value_json(report.costs),
         "objectives": {
-            target: [{"name": each.name, "met": each.met, "sentence": each.sentence} for each in verdicts]
+            target: [
+                {"name": objective.name, "met": objective.met, "sentence": objective.sentence} for objective in verdicts
+            ]
             for target, verdicts in report.verdicts.items()
         },
-        **found,
+        **rows,
     }

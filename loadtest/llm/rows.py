@@ -218,22 +218,24 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
             yield from ((place, name, cell, _of(results.samples, experiment, place, cell)) for cell in cells)
 
     loops = [f"{order} {calls}" for order in ("sequential", "parallel") for calls in plan.loops]
-    levels = sorted(results.loads, key=lambda each: (each.target, each.kind, each.level))
-    load = [_load(each, targets[each.target], plan.within_s) for each in levels]
-    everything = [*results.samples, *(sample for each in results.loads for sample in each.samples)]
+    levels = sorted(results.loads, key=lambda level: (level.target, level.kind, level.level))
+    load = [_load(level, targets[level.target], plan.within_s) for level in levels]
+    everything = [*results.samples, *(sample for level in results.loads for sample in level.samples)]
     return BenchRows(
         targets=targets,
         stalls=[_stall(results.samples, place, name) for place, name in enumerate(targets)],
-        lengths=[_length(each, name, int(cell)) for _, name, cell, each in of("lengths", *map(str, plan.lengths))],
+        lengths=[
+            _length(samples, name, int(cell)) for _, name, cell, samples in of("lengths", *map(str, plan.lengths))
+        ],
         cache=[
-            _cache(name, int(cell), state, [sample for sample in each if sample.state == state])
-            for _, name, cell, each in of("cache", *map(str, SYSTEM_TOKENS))
+            _cache(name, int(cell), state, [sample for sample in samples if sample.state == state])
+            for _, name, cell, samples in of("cache", *map(str, SYSTEM_TOKENS))
             for state in CACHE_TURNS
         ],
-        structured=[_structured(name, cell, each) for _, name, cell, each in of("structured", "schema", "tool")],
+        structured=[_structured(name, cell, samples) for _, name, cell, samples in of("structured", "schema", "tool")],
         agent=[
-            _agent(name, cell, each, [loop for loop in results.loops if (loop.target, loop.cell) == (place, cell)])
-            for place, name, cell, each in of("agent", *loops)
+            _agent(name, cell, samples, [loop for loop in results.loops if (loop.target, loop.cell) == (place, cell)])
+            for place, name, cell, samples in of("agent", *loops)
         ],
         network=[
             _network(
@@ -255,7 +257,9 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
         served_by={name: _served_by(everything, place) for place, name in enumerate(targets)},
         stamp_error_s={
             name: figure(
-                each.answer.stamp_error_s for each in everything if each.target == place and not each.answer.fault
+                sample.answer.stamp_error_s
+                for sample in everything
+                if sample.target == place and not sample.answer.fault
             )
             for place, name in enumerate(targets)
         },
@@ -363,8 +367,8 @@ def _strict(text: str) -> Any:
 
 def _agent(target: str, cell: str, samples: Sequence[AskedSample], loops: Sequence[AgentLoop]) -> LoopRow:
     calls_s = figure(answer.wall_s for answer in _without_fault(samples))
-    failed = sum(each.total_s is None for each in loops)
-    return LoopRow(target, *loop_of(cell), figure(each.total_s for each in loops), calls_s, failed)
+    failed = sum(loop.total_s is None for loop in loops)
+    return LoopRow(target, *loop_of(cell), figure(loop.total_s for loop in loops), calls_s, failed)
 
 
 def _load(level: LevelResult, target: str, within_s: float) -> LoadRow:
@@ -375,8 +379,8 @@ def _load(level: LevelResult, target: str, within_s: float) -> LoadRow:
     length_s = (level.end_ns - level.begin_ns) / SECOND_NS
 
     def moments(samples: Sequence[AskedSample]) -> list[float]:
-        found = [((each.answer.finished_ns or 0) - level.begin_ns) / SECOND_NS for each in samples]
-        return [moment for moment in found if moment <= length_s]
+        finished_s = [((sample.answer.finished_ns or 0) - level.begin_ns) / SECOND_NS for sample in samples]
+        return [moment for moment in finished_s if moment <= length_s]
 
     steady = steady_rate(moments(whole), length_s)
     from_ns = level.begin_ns + round((steady.left_out_s if steady is not None else 0.0) * SECOND_NS)
@@ -439,7 +443,7 @@ def _quality(target: str, samples: Sequence[AskedSample], plan: Plan) -> Quality
         is_right = sample.answer.fault is None and expect.is_met(sample.answer.text)
         right.setdefault(expect.kind, []).append(is_right)
     by_kind = {kind: share(sum(of_kind), len(of_kind)) for kind, of_kind in right.items()}
-    every = share(sum(each.good for each in by_kind.values()), len(samples))
+    every = share(sum(tally.good for tally in by_kind.values()), len(samples))
     return QualityRow(target, every, by_kind, len(samples) - len(_without_fault(samples)))
 
 
@@ -461,17 +465,19 @@ def _faults(samples: Iterable[AskedSample], results: Results, target: int) -> di
     """Those of the answers and of the ways to a target, by kind."""
     of_answers = [sample.answer.fault for sample in samples if sample.target == target]
     of_paths = [path.fault for place, path in results.paths if place == target]
-    found: dict[str, FaultCount] = {}
+    counts: dict[str, FaultCount] = {}
     for fault in (*of_answers, *of_paths):
         if fault is not None:
-            before = found.get(fault.kind, FaultCount(0, fault.sentence))
-            found[fault.kind] = FaultCount(before.n + 1, before.sentence)
-    return found
+            before = counts.get(fault.kind, FaultCount(0, fault.sentence))
+            counts[fault.kind] = FaultCount(before.n + 1, before.sentence)
+    return counts
 
 
 def _oddities(samples: Iterable[AskedSample], target: int) -> dict[str, int]:
     answers = [sample.answer for sample in samples if sample.target == target]
-    fewer = sum(each.tokens is not None and each.tokens < sum(of.events for of in each.chunks) for each in answers)
+    fewer = sum(
+        answer.tokens is not None and answer.tokens < sum(of.events for of in answer.chunks) for answer in answers
+    )
     return {
         "comments that keep the connection alive, in no figure": sum(answer.keep_alives for answer in answers),
         "answers of fewer tokens than pieces: the count is wrong, or something on the way splits tokens": fewer,
@@ -479,7 +485,9 @@ def _oddities(samples: Iterable[AskedSample], target: int) -> dict[str, int]:
 
 
 def _served_by(samples: Iterable[AskedSample], target: int) -> tuple[str, ...]:
-    return tuple(sorted({name for each in samples if each.target == target and (name := each.answer.served_model)}))
+    return tuple(
+        sorted({name for sample in samples if sample.target == target and (name := sample.answer.served_model)})
+    )
 
 
 def _counted_by(samples: Iterable[AskedSample], target: int) -> tuple[str, ...]:

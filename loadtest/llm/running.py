@@ -139,7 +139,7 @@ class LlmBench:
                 name, request = length_request(self.plan, int(unit.cell), unit.block, _nonce())
                 await self._take(unit, request, name)
             case "quality":
-                prompt = next(each for each in self.plan.prompts if each.name == unit.cell)
+                prompt = next(prompt for prompt in self.plan.prompts if prompt.name == unit.cell)
                 await self._take(unit, check_request(prompt), prompt.name)
             case "structured":
                 await self._take(unit, structured_request(unit.cell))
@@ -165,10 +165,10 @@ class LlmBench:
     async def _counters(self, unit: Unit) -> CacheCounters | None:
         if unit.experiment != "cache" or unit.target in self._without_counters:
             return None
-        found = await self.client.cache_counters(self.targets[unit.target])
-        if found is None:
+        counters = await self.client.cache_counters(self.targets[unit.target])
+        if counters is None:
             self._without_counters.add(unit.target)
-        return found
+        return counters
 
     async def _with_cached(self, unit: Unit, answer: LlmAnswer, before: CacheCounters) -> LlmAnswer:
         """The answer with its prompt's cached tokens by the server's counters, where it does not say them itself.
@@ -180,9 +180,9 @@ class LlmBench:
             self._without_counters.add(unit.target)
             return answer
         after = await self.client.cache_counters(self.targets[unit.target])
-        if after is None or after.looked_up - before.looked_up != usage.prompt or after.found < before.found:
+        if after is None or after.looked_up - before.looked_up != usage.prompt or after.hits < before.hits:
             return answer
-        usage = msgspec.structs.replace(usage, cached=after.found - before.found, cached_by="metrics")
+        usage = msgspec.structs.replace(usage, cached=after.hits - before.hits, cached_by="metrics")
         return msgspec.structs.replace(answer, usage=usage)
 
     async def _ask(self, target: int, request: LlmRequest) -> LlmAnswer:

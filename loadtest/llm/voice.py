@@ -123,7 +123,7 @@ def bounds_text(of: Percentile) -> str:
     return f"95 % interval: {lower} {seconds(of.upper)}"
 
 
-def verdict(found: BenchRows, voices: Sequence[VoiceRow]) -> str:
+def verdict(rows: BenchRows, voices: Sequence[VoiceRow]) -> str:
     """Return which targets are fast enough for a voice in nine turns of ten, and which is the fastest."""
     budget = BUDGETS_S[-1]
     states: dict[str, list[str]] = {"fast enough": [], "too slow": [], "undecided": []}
@@ -138,20 +138,20 @@ def verdict(found: BenchRows, voices: Sequence[VoiceRow]) -> str:
             more = f" ({row.voice_to_voice_s.n} answers; {fewest} bound it)" if row.voice_to_voice_s.n < fewest else ""
             states["undecided"].append(row.target + more)
     parts = [f"{state}: {', '.join(names)}" for state, names in states.items() if names]
-    parts += [f"no answer: {name}" for name in found.given_up]
+    parts += [f"no answer: {name}" for name in rows.given_up]
     head = f"for a voice that answers within {declared(budget)} in nine turns of ten"
-    return "; ".join([f"{head}, {'; '.join(parts) or 'nothing was measured'}", *_fastest(found.stalls)])
+    return "; ".join([f"{head}, {'; '.join(parts) or 'nothing was measured'}", *_fastest(rows.stalls)])
 
 
 def _fastest(stalls: Sequence[Stall]) -> list[str]:
     """Name the target that begins to speak first at p50, where the intervals are apart."""
-    known = [(p50, each.target) for each in stalls if (p50 := each.first_sentence_s.at("p50")) is not None]
+    known = [(p50, stall.target) for stall in stalls if (p50 := stall.first_sentence_s.at("p50")) is not None]
     if len(known) < 2:
         return []
-    known.sort(key=lambda each: each[0].value)
+    known.sort(key=lambda pair: pair[0].value)
     (first, name), others = known[0], known[1:]
-    behind = [each for each in others if first.upper is not None and each[0].lower is not None]
-    if len(behind) == len(others) and all(first.upper < each[0].lower for each in behind):  # type: ignore[operator]
+    behind = [other for other in others if first.upper is not None and other[0].lower is not None]
+    if len(behind) == len(others) and all(first.upper < other[0].lower for other in behind):  # type: ignore[operator]
         return [f"{name} says its first sentence soonest, {seconds(first.value)} in the median"]
     return [f"whose first sentence is soonest cannot be said: the intervals of {name} and others overlap"]
 

@@ -136,7 +136,7 @@ class ScriptedClient(LlmClient):
         found = prompt - 5 if is_cached else 0
         cached = found if script.cache_counts else None
         if (known := script.counters) is not None:
-            script.counters = CacheCounters(known.looked_up + prompt + script.of_others, known.found + found)
+            script.counters = CacheCounters(known.looked_up + prompt + script.of_others, known.hits + found)
         return LlmAnswer(
             target=target.name,
             started_ns=started_ns,
