@@ -80,14 +80,14 @@ def difference(values: PairedValues, quantile: float, confidence: float = CONFID
     """The difference at a quantile, with an interval that holds at every look."""
     pairs = values.pairs
     control, variant = _quantile(values.control, quantile), _quantile(values.variant, quantile)
-    found = PairedDifference(quantile, pairs, _finite(control), _finite(variant))
+    result = PairedDifference(quantile, pairs, _finite(control), _finite(variant))
     if (reason := _too_few(values, quantile)) is not None:
-        return _without(found, reason)
+        return _without(result, reason)
     if not (math.isfinite(control) and math.isfinite(variant)):
-        return _without(found, f"{declared_percent(1 - quantile)} of the turns or more were not answered")
+        return _without(result, f"{declared_percent(1 - quantile)} of the turns or more were not answered")
     error = standard_error(values, quantile)
     if error is None:
-        return _without(found, "too many turns were not answered")
+        return _without(result, "too many turns were not answered")
     reach = error * boundary((1 - confidence) / 2, pairs, _MIXTURE_PAIRS)
     lowest, highest = _measured_within(values, quantile)
     return PairedDifference(quantile, pairs, control, variant, variant - control, lowest - reach, highest + reach)
@@ -113,8 +113,8 @@ def _too_few(values: PairedValues, quantile: float) -> str | None:
     return f"{distinct} of {FEWEST_UTTERANCES} utterances" if distinct < FEWEST_UTTERANCES else None
 
 
-def _without(found: PairedDifference, reason: str) -> PairedDifference:
-    return PairedDifference(found.quantile, found.pairs, found.control, found.variant, too_few=reason)
+def _without(result: PairedDifference, reason: str) -> PairedDifference:
+    return PairedDifference(result.quantile, result.pairs, result.control, result.variant, too_few=reason)
 
 
 def standard_error(values: PairedValues, quantile: float) -> float | None:

@@ -187,7 +187,7 @@ class PairedRun:
 
     def share(self, variant: int, holds: Callable[[dict[str, Any]], bool | None]) -> tuple[int, int]:
         """Return for how many turns `holds` is true, and for how many it is known."""
-        known = [found for turn in self._turns(variant) if (found := holds(turn)) is not None]
+        known = [value for turn in self._turns(variant) if (value := holds(turn)) is not None]
         return sum(known), len(known)
 
     def unanswered(self, variant: int) -> tuple[int, int]:
@@ -210,7 +210,7 @@ def _value(turn: dict[str, Any] | None, metric: str) -> Measured | None:
 
 def named_variants(targets: Sequence[str]) -> tuple[Variant, ...]:
     """Targets as NAME=URL, or URLs that are named after their place. Raises UsageError with a line for each fault."""
-    found: list[Variant] = []
+    variants: list[Variant] = []
     faults: list[str] = []
     for number, text in enumerate(targets):
         name, sign, url = text.partition("=")
@@ -218,14 +218,14 @@ def named_variants(targets: Sequence[str]) -> tuple[Variant, ...]:
         variant = Variant(name, url) if is_named else Variant(chr(ord("a") + number), text)
         if "://" not in variant.url or not variant.name:
             faults.append(f"the target {text!r:.80} is not an address; write ws://HOST/PATH or NAME=ws://HOST/PATH")
-        elif any(variant.name == other.name for other in found):
+        elif any(variant.name == other.name for other in variants):
             faults.append(f"the name {variant.name!r:.40} is given twice; give each target one of its own")
-        found.append(variant)
+        variants.append(variant)
     if len(targets) < 2:
         faults.append("two targets are needed to compare; name another one")
     if faults:
         raise UsageError("\n".join(faults))
-    return tuple(found)
+    return tuple(variants)
 
 
 def check_decision(metric: str, quantile: float, smallest_ms: float, most_pairs: int) -> list[str]:
@@ -235,7 +235,7 @@ def check_decision(metric: str, quantile: float, smallest_ms: float, most_pairs:
         known = ", ".join(name for name in STAGES if name in METRICS)
         faults.append(f"--metric {metric!r:.40} is not a duration of a turn; choose one such as {known}")
     if quantile not in QUANTILES:
-        faults.append(f"--quantile {quantile:g} is not one of {', '.join(f'{each:g}' for each in QUANTILES)}")
+        faults.append(f"--quantile {quantile:g} is not one of {', '.join(f'{known:g}' for known in QUANTILES)}")
     elif most_pairs < pairs_needed(quantile):
         faults.append(f"--pairs {most_pairs} is too few: p{100 * quantile:g} needs {pairs_needed(quantile)}")
     if not smallest_ms > 0:
@@ -247,7 +247,7 @@ def pair(request: PairRequest, console: Console) -> PairedRun:
     """Speak utterances to every variant until all are decided, or the requested number was spoken. Raises
     ProcessFailedError and UsageError."""
     out, run_id = request.checked.request.out, new_run_id()
-    found = PairedRun(run_id, request.variants, request)
+    run = PairedRun(run_id, request.variants, request)
     with ExitStack() as stack:
         slo = keep_objectives(out, request.checked.objectives_text)
         keeps_text = request.checked.request.settings.keep_transcripts
@@ -258,29 +258,29 @@ def pair(request: PairRequest, console: Console) -> PairedRun:
         interruption = stack.enter_context(Interruption())
         estimate = ""
         with console.status("preparing the speech") as status:
-            for each in callers:
-                found.pairs.append(each)
-                is_look = len(found.pairs) % LOOK_EVERY == 0
-                estimate = _estimate(found) if is_look else estimate
-                status.update(f"{len(found.pairs)} pairs{estimate}")
-                found.interrupted = interruption.wait(0)
-                if found.interrupted or found.is_enough or (is_look and found.decided):
+            for turns in callers:
+                run.pairs.append(turns)
+                is_look = len(run.pairs) % LOOK_EVERY == 0
+                estimate = _estimate(run) if is_look else estimate
+                status.update(f"{len(run.pairs)} pairs{estimate}")
+                run.interrupted = interruption.wait(0)
+                if run.interrupted or run.is_enough or (is_look and run.decided):
                     break
-    return found
+    return run
 
 
-def exit_code(found: PairedRun) -> ExitCode:
+def exit_code(run: PairedRun) -> ExitCode:
     """The exit code: 0 where every variant is decided, 6 where one is not, 130 where somebody interrupted it."""
-    if found.interrupted:
+    if run.interrupted:
         return ExitCode.INTERRUPTED
-    return ExitCode.OK if found.decided else ExitCode.UNDECIDED
+    return ExitCode.OK if run.decided else ExitCode.UNDECIDED
 
 
-def _estimate(found: PairedRun) -> str:
-    headline = found.headline(1)
+def _estimate(run: PairedRun) -> str:
+    headline = run.headline(1)
     if headline is None or headline.lower is None or headline.upper is None:
         return ""
-    shown = METRICS[found.request.metric].format
+    shown = METRICS[run.request.metric].format
     return f": {shown(headline.value)} ({shown(headline.lower)} to {shown(headline.upper)})"
 
 
@@ -332,12 +332,12 @@ def _pairs_of(child: processes.Child, orders: IO[bytes], answers: IO[bytes]) -> 
 def work_of(text: str) -> dict[str, float]:
     """The numbers that an endpoint reports of its work, as a JSON object; any other text counts as not reported."""
     try:
-        found: Any = json.loads(text or "{}")
+        fields: Any = json.loads(text or "{}")
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         return {}
-    named = cast("dict[str, Any]", found).items()
+    named = cast("dict[str, Any]", fields).items()
     numbers = [(name, float(value)) for name, value in named if type(value) in (int, float) and math.isfinite(value)]
     return dict(numbers[:_MOST_WORK])
 

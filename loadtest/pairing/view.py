@@ -15,23 +15,23 @@ from telemetry.model.metrics import METRICS
 _MS: Final = 1e6
 
 
-def paired_view(found: PairedRun) -> Group:
+def paired_view(run: PairedRun) -> Group:
     """The sentence on each variant and the table of differences."""
     parts: list[Any] = []
-    for place in range(1, len(found.variants)):
-        parts.append(Text(verdict_sentence(found, place), style="bold"))
-        parts.append(_differences(found, place))
-    parts.append(_beside(found))
-    if found.interrupted:
+    for place in range(1, len(run.variants)):
+        parts.append(Text(verdict_sentence(run, place), style="bold"))
+        parts.append(_differences(run, place))
+    parts.append(_beside(run))
+    if run.interrupted:
         parts.append(Text("It was interrupted: what was said until then is shown.", style="yellow"))
     return Group(*parts)
 
 
-def verdict_sentence(found: PairedRun, place: int) -> str:
+def verdict_sentence(run: PairedRun, place: int) -> str:
     """Return what is decided about one variant, and by how much."""
-    name, control = found.variants[place].name, found.variants[0].name
-    request, headline = found.request, found.headline(place)
-    decision, turned = found.judged(headline, place)
+    name, control = run.variants[place].name, run.variants[0].name
+    request, headline = run.request, run.headline(place)
+    decision, turned = run.judged(headline, place)
     stage = f"{METRICS[request.metric].phrase} p{100 * request.quantile:g}"
     if headline is None or headline.value is None:
         why = "no turn of both has it" if headline is None else f"too few: {headline.too_few}"
@@ -49,22 +49,22 @@ def verdict_sentence(found: PairedRun, place: int) -> str:
     return f"{name} is {decision} than {control}: {stage} {figures}."
 
 
-def _differences(found: PairedRun, place: int) -> Table:
-    table = Table(title=f"{found.variants[place].name} minus {found.variants[0].name}, ms", title_justify="left")
+def _differences(run: PairedRun, place: int) -> Table:
+    table = Table(title=f"{run.variants[place].name} minus {run.variants[0].name}, ms", title_justify="left")
     table.add_column("stage")
     for quantile in QUANTILES:
         table.add_column(f"Δp{100 * quantile:g} (95 %)", justify="right")
     table.add_column("pairs", justify="right")
     for metric in STAGES:
-        each = [found.difference(place, metric, quantile) for quantile in QUANTILES]
-        if each[0] is not None:
-            shown = (interval_text(None, None, None) if one is None else _interval(one) for one in each)
-            table.add_row(METRICS[metric].label, *shown, f"{each[0].pairs:,}")
+        differences = [run.difference(place, metric, quantile) for quantile in QUANTILES]
+        if differences[0] is not None:
+            shown = (interval_text(None, None, None) if one is None else _interval(one) for one in differences)
+            table.add_row(METRICS[metric].label, *shown, f"{differences[0].pairs:,}")
     return table
 
 
-def _interval(each: PairedDifference) -> str:
-    return interval_text(each.value, each.lower, each.upper)
+def _interval(difference: PairedDifference) -> str:
+    return interval_text(difference.value, difference.lower, difference.upper)
 
 
 def interval_text(value_ns: float | None, lower_ns: float | None, upper_ns: float | None) -> str:
@@ -75,21 +75,21 @@ def interval_text(value_ns: float | None, lower_ns: float | None, upper_ns: floa
     return f"{value} ({lower} to {upper})"
 
 
-def _beside(found: PairedRun) -> Table:
+def _beside(run: PairedRun) -> Table:
     table = Table(title="In addition to time", title_justify="left")
     headings = ("word error rate", "unanswered", "cache hits", "fallback", "whole answers", "words", "audible gaps")
     for heading in ("variant", *headings, "tokens in", "out"):
         table.add_column(heading, justify="left" if heading == "variant" else "right")
-    for place, variant in enumerate(found.variants):
-        shares = (found.unanswered(place), found.share(place, _is_hit), found.share(place, _is_fallback))
-        work = found.work(place)
+    for place, variant in enumerate(run.variants):
+        shares = (run.unanswered(place), run.share(place, _is_hit), run.share(place, _is_fallback))
+        work = run.work(place)
         table.add_row(
             variant.name,
-            formatting.percent(found.word_error_rate(place)),
+            formatting.percent(run.word_error_rate(place)),
             *(_of(part, whole) for part, whole in shares),
-            _of(*found.share(place, is_whole)),
-            mean_text(answer_words(found, place)),
-            _of(*found.share(place, has_gap)),
+            _of(*run.share(place, is_whole)),
+            mean_text(answer_words(run, place)),
+            _of(*run.share(place, has_gap)),
             mean_text(work.get("input_tokens")),
             mean_text(work.get("output_tokens")),
         )
@@ -101,9 +101,9 @@ def mean_text(mean: float | None) -> str:
     return "–" if mean is None else f"{mean:,.1f}"
 
 
-def answer_words(found: PairedRun, place: int) -> float | None:
+def answer_words(run: PairedRun, place: int) -> float | None:
     """Return how many words an answer of a variant has, in the mean."""
-    return found.mean(place, lambda turn: turn["answer_words"])
+    return run.mean(place, lambda turn: turn["answer_words"])
 
 
 def is_whole(turn: dict[str, Any]) -> bool | None:
@@ -136,63 +136,63 @@ def _of(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,}" if whole else "–"
 
 
-def paired_object(found: PairedRun) -> dict[str, Any]:
+def paired_object(run: PairedRun) -> dict[str, Any]:
     """The comparison as one JSON object; times in nanoseconds."""
     return {
-        "run_id": found.run_id,
-        "metric": found.request.metric,
-        "quantile": found.request.quantile,
-        "smallest_ns": found.request.smallest_ms * _MS,
-        "pairs": len(found.pairs),
-        "interrupted": found.interrupted,
-        "variants": [variant_object(found, place) for place in range(len(found.variants))],
+        "run_id": run.run_id,
+        "metric": run.request.metric,
+        "quantile": run.request.quantile,
+        "smallest_ns": run.request.smallest_ms * _MS,
+        "pairs": len(run.pairs),
+        "interrupted": run.interrupted,
+        "variants": [variant_object(run, place) for place in range(len(run.variants))],
     }
 
 
-def variant_object(found: PairedRun, place: int) -> dict[str, Any]:
+def variant_object(run: PairedRun, place: int) -> dict[str, Any]:
     """One variant: what it differs by from the first, which has no differences."""
-    part, whole = found.unanswered(place)
+    part, whole = run.unanswered(place)
     own: dict[str, Any] = {
-        "name": found.variants[place].name,
-        "word_error_rate": found.word_error_rate(place),
+        "name": run.variants[place].name,
+        "word_error_rate": run.word_error_rate(place),
         "unanswered": part,
         "turns": whole,
-        "whole_answers": ratio(*found.share(place, is_whole)),
-        "answer_words": answer_words(found, place),
-        "audible_gaps": ratio(*found.share(place, has_gap)),
-        "cache_hits": ratio(*found.share(place, _is_hit)),
-        "cache_hits_by_tier": found.hits_by_tier(place),
-        "fallbacks": ratio(*found.share(place, _is_fallback)),
+        "whole_answers": ratio(*run.share(place, is_whole)),
+        "answer_words": answer_words(run, place),
+        "audible_gaps": ratio(*run.share(place, has_gap)),
+        "cache_hits": ratio(*run.share(place, _is_hit)),
+        "cache_hits_by_tier": run.hits_by_tier(place),
+        "fallbacks": ratio(*run.share(place, _is_fallback)),
         "routes": {
             route: ratio(
-                *found.share(place, lambda turn, route=route: None if turn["route"] is None else turn["route"] == route)
+                *run.share(place, lambda turn, route=route: None if turn["route"] is None else turn["route"] == route)
             )
             for route in ("local", "cloud", "rule", "cache")
         },
-        "work": found.work(place),
+        "work": run.work(place),
     }
     if place:
-        own["decision"] = found.decision(place)
-        own["sentence"] = verdict_sentence(found, place)
+        own["decision"] = run.decision(place)
+        own["sentence"] = verdict_sentence(run, place)
         own["differences"] = [
-            difference_object(metric, each)
+            difference_object(metric, difference)
             for metric in STAGES
             for quantile in QUANTILES
-            if (each := found.difference(place, metric, quantile)) is not None
+            if (difference := run.difference(place, metric, quantile)) is not None
         ]
     return own
 
 
-def difference_object(metric: str, each: PairedDifference) -> dict[str, Any]:
+def difference_object(metric: str, difference: PairedDifference) -> dict[str, Any]:
     """One difference; its figures are None where there are too few pairs."""
     return {
         "metric": metric,
-        "quantile": each.quantile,
-        "pairs": each.pairs,
-        "control_ns": each.control,
-        "variant_ns": each.variant,
-        "difference_ns": each.value,
-        "lower_ns": each.lower,
-        "upper_ns": each.upper,
-        "too_few": each.too_few,
+        "quantile": difference.quantile,
+        "pairs": difference.pairs,
+        "control_ns": difference.control,
+        "variant_ns": difference.variant,
+        "difference_ns": difference.value,
+        "lower_ns": difference.lower,
+        "upper_ns": difference.upper,
+        "too_few": difference.too_few,
     }

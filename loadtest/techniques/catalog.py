@@ -270,6 +270,6 @@ COMMON: Final = (
 def named(only: str | None, quick: bool) -> tuple[Technique, ...]:
     """The techniques of a list of names, the quick ones, or all. Raises KeyError with the first unknown name."""
     if only is None:
-        return tuple(each for each in TECHNIQUES if each.is_quick or not quick)
-    by_name = {each.name: each for each in TECHNIQUES}
+        return tuple(technique for technique in TECHNIQUES if technique.is_quick or not quick)
+    by_name = {technique.name: technique for technique in TECHNIQUES}
     return tuple(by_name[name.strip()] for name in only.split(",") if name.strip())

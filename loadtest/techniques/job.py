@@ -59,10 +59,10 @@ def techniques(request: TechniquesRequest, console: Console) -> tuple[list[dict[
             if missing:
                 row = _described(technique, missing) | {"sentence": f"{technique.name}: {missing}."}
             else:
-                found, memory_bytes = _measure(request, technique, own, console)
-                if found.interrupted:
+                run, memory_bytes = _measure(request, technique, own, console)
+                if run.interrupted:
                     return rows, True
-                row = row_object(technique, found, memory_bytes)
+                row = row_object(technique, run, memory_bytes)
                 write_json(own / _ROW, row)
         console.print(f"  {row['sentence']}", soft_wrap=True)
         rows.append(row)
@@ -81,20 +81,20 @@ def _described(technique: Technique, missing: str | None) -> dict[str, Any]:
     }
 
 
-def row_object(technique: Technique, found: PairedRun, memory_bytes: Sequence[int | None]) -> dict[str, Any]:
+def row_object(technique: Technique, run: PairedRun, memory_bytes: Sequence[int | None]) -> dict[str, Any]:
     """A row as JSON: the technique, what was real, the paired comparison, the memory of both assistants, and what the
     labeled lists say of it."""
-    comparison = paired_object(found)
-    shares = [each["routes"]["cloud"] for each in comparison["variants"]]
+    comparison = paired_object(run)
+    shares = [variant["routes"]["cloud"] for variant in comparison["variants"]]
     prices = [None if share is None else 1_000 * share * CLOUD_ANSWER_USD for share in shares]
     flags = dict(zip((name.removeprefix("--") for name in technique.on[::2]), technique.on[1::2], strict=True))
     return _described(technique, None) | {
-        "sentence": verdict_sentence(found, 1),
+        "sentence": verdict_sentence(run, 1),
         "hit_rate": comparison["variants"][1]["cache_hits"],
         "usd_per_1000_answers": {"off": prices[0], "on": prices[1]},
         "labels": judged(flags),
         "memory_bytes": list(memory_bytes),
-        "stale_answers": [dict(zip(("stale", "hits"), stale_answers(found, place), strict=True)) for place in (0, 1)],
+        "stale_answers": [dict(zip(("stale", "hits"), stale_answers(run, place), strict=True)) for place in (0, 1)],
         "comparison": comparison,
     }
 
@@ -103,8 +103,8 @@ def exit_code(rows: list[dict[str, Any]], interrupted: bool) -> ExitCode:
     """The exit code: 6 where a row has too few pairs for its figure, 130 where somebody interrupted it."""
     if interrupted:
         return ExitCode.INTERRUPTED
-    measured = [each["comparison"] for each in rows if "comparison" in each]
-    decided = all(each["variants"][1]["decision"] != "undecided" for each in measured)
+    measured = [row["comparison"] for row in rows if "comparison" in row]
+    decided = all(comparison["variants"][1]["decision"] != "undecided" for comparison in measured)
     return ExitCode.OK if decided else ExitCode.UNDECIDED
 
 
@@ -156,7 +156,7 @@ def memory_of(pid: int) -> int | None:
     None where one of them cannot be read."""
     try:
         assistant = psutil.Process(pid)
-        found = [each.memory_full_info() for each in (assistant, *assistant.children(recursive=True))]
+        memory = [process.memory_full_info() for process in (assistant, *assistant.children(recursive=True))]
     except psutil.Error:
         return None
-    return sum(getattr(each, "pss", each.uss) for each in found)
+    return sum(getattr(used, "pss", used.uss) for used in memory)

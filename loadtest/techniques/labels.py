@@ -43,12 +43,12 @@ async def similarity(model: Embedder, threshold: float, *, compare_slots: bool) 
     """Count the pairs of questions of which the second gets the first one's answer, rightly and wrongly."""
 
     async def hits(pairs: list[list[str]]) -> int:
-        found = 0
+        hits = 0
         for kept, asked in pairs:
             questions = SimilarQuestions(model, threshold, compare_slots=compare_slots)
             await questions.add(kept, kept)
-            found += await questions.find(asked) is not None
-        return found
+            hits += await questions.find(asked) is not None
+        return hits
 
     lists = labeled_lists()
     same, different = lists["same"], lists["different"]
@@ -97,12 +97,12 @@ async def privacy(stays: Callable[[str], Awaitable[bool]]) -> Labels:
     }
 
 
-def stale_answers(found: PairedRun, place: int) -> tuple[int, int]:
+def stale_answers(run: PairedRun, place: int) -> tuple[int, int]:
     """Count the cache's answers that were older than their utterance allows, and all of its answers."""
     lifetimes_s = labeled_lists()["lifetimes_s"]
     ages = [
         (pair.utterance, age_s)
-        for pair in found.pairs
+        for pair in run.pairs
         if (turn := pair.turns[place]) is not None and (age_s := turn["work"].get("cache_age_s")) is not None
     ]
     return sum(age_s > lifetimes_s.get(utterance, math.inf) for utterance, age_s in ages), len(ages)
@@ -131,9 +131,9 @@ def main() -> None:
     options += [{"llm": "routed", "route-by": by, "route-threshold": threshold} for by, threshold in routes]
     environment.prepare(sys.stderr.write)
     for flags in options:
-        found = judged(flags)
+        judgment = judged(flags)
         named = " ".join(f"--{name} {value}" for name, value in flags.items())
-        sys.stdout.write(f"{named}: {found['sentence'] if found else 'no list'}\n")
+        sys.stdout.write(f"{named}: {judgment['sentence'] if judgment else 'no list'}\n")
 
 
 if __name__ == "__main__":

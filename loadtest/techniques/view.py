@@ -76,7 +76,7 @@ def in_addition(row: Mapping[str, Any]) -> list[str]:
     """Return what a technique changes besides latency, as far as it is known: quality, cost and work."""
     off, on = row["comparison"]["variants"]
     unanswered, stale = (
-        [ratio(each[part], each[whole]) for each in both]
+        [ratio(variant[part], variant[whole]) for variant in both]
         for both, part, whole in (((off, on), "unanswered", "turns"), (row["stale_answers"], "stale", "hits"))
     )
     prices, memory = row["usd_per_1000_answers"], row["memory_bytes"]
@@ -126,14 +126,14 @@ def techniques_page(rows: Sequence[Mapping[str, Any]]) -> str:
     drawn = [
         {
             "name": row["technique"],
-            "estimate": found["difference_ns"] / 1e9,
-            "lower": found["lower_ns"] / 1e9,
-            "upper": found["upper_ns"] / 1e9,
+            "estimate": headline["difference_ns"] / 1e9,
+            "lower": headline["lower_ns"] / 1e9,
+            "upper": headline["upper_ns"] / 1e9,
             "verdict": row["comparison"]["variants"][1]["decision"],
-            "text": f"{_figure(found)} ms",
+            "text": f"{_figure(headline)} ms",
         }
         for row in measured
-        if (found := _headline(row, 0.5)) is not None and found["difference_ns"] is not None
+        if (headline := _headline(row, 0.5)) is not None and headline["difference_ns"] is not None
     ]
     label = "Differences of the median of voice to voice with each technique"
     picture = both_sizes(Picture(drawn, forest(drawn, PAGE, "s"), label)) if drawn else ""
@@ -162,18 +162,21 @@ def techniques_page(rows: Sequence[Mapping[str, Any]]) -> str:
 def _headline(row: Mapping[str, Any], quantile: float) -> Mapping[str, Any] | None:
     if row.get("missing"):
         return None
-    found = row["comparison"]["variants"][1]["differences"]
-    return next((each for each in found if (each["metric"], each["quantile"]) == (HEADLINE, quantile)), None)
+    differences = row["comparison"]["variants"][1]["differences"]
+    return next((entry for entry in differences if (entry["metric"], entry["quantile"]) == (HEADLINE, quantile)), None)
 
 
-def _figure(each: Mapping[str, Any] | None) -> str:
-    figures = each or dict.fromkeys(("difference_ns", "lower_ns", "upper_ns"))
+def _figure(difference: Mapping[str, Any] | None) -> str:
+    figures = difference or dict.fromkeys(("difference_ns", "lower_ns", "upper_ns"))
     return interval_text(figures["difference_ns"], figures["lower_ns"], figures["upper_ns"])
 
 
-def _scale(found: Sequence[Mapping[str, Any] | None]) -> float:
+def _scale(differences: Sequence[Mapping[str, Any] | None]) -> float:
     ends = [
-        abs(each[end]) for each in found if each and each["lower_ns"] is not None for end in ("lower_ns", "upper_ns")
+        abs(entry[end])
+        for entry in differences
+        if entry and entry["lower_ns"] is not None
+        for end in ("lower_ns", "upper_ns")
     ]
     return max(ends, default=1.0) or 1.0
 
@@ -183,12 +186,12 @@ def _axis(scale_ns: float) -> str:
     return f"{low}{'0'.center(_WIDTH - len(low) - len(high))}{high}"
 
 
-def _bar(each: Mapping[str, Any] | None, scale_ns: float) -> str:
+def _bar(difference: Mapping[str, Any] | None, scale_ns: float) -> str:
     """The interval as a line, the difference as a point, 0 in the middle."""
-    if each is None or each["lower_ns"] is None:
+    if difference is None or difference["lower_ns"] is None:
         return ""
     half = _WIDTH // 2
-    places = [round(half + half * each[name] / scale_ns) for name in ("lower_ns", "difference_ns", "upper_ns")]
+    places = [round(half + half * difference[name] / scale_ns) for name in ("lower_ns", "difference_ns", "upper_ns")]
     marks = [" "] * _WIDTH
     marks[half] = "│"
     for place in range(places[0], places[2] + 1):
