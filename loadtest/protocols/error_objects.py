@@ -152,11 +152,13 @@ def _sentence_in(value: object, depth: int = 0) -> str | None:
         return None
     fields = as_object(value)
     if fields is not None:
-        found = (sentence for key in _MESSAGES if (sentence := _sentence_in(fields.get(key), depth + 1)) is not None)
-        return next(found, None) if "loc" not in fields else _field_fault(fields, next(found, None))
+        sentences = (
+            sentence for key in _MESSAGES if (sentence := _sentence_in(fields.get(key), depth + 1)) is not None
+        )
+        return next(sentences, None) if "loc" not in fields else _field_fault(fields, next(sentences, None))
     entries = as_list(value)
-    found = (_sentence_in(entry, depth + 1) for entry in (entries or ())[:_MOST])
-    return "; ".join(sentence for sentence in found if sentence is not None) or None
+    sentences = (_sentence_in(entry, depth + 1) for entry in (entries or ())[:_MOST])
+    return "; ".join(sentence for sentence in sentences if sentence is not None) or None
 
 
 def _field_fault(fields: Json, sentence: str | None) -> str | None:

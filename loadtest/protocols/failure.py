@@ -92,10 +92,10 @@ def retry_after_of_headers(headers: Iterable[tuple[str, str]], now_unix_ns: int 
 
 def _date(text: str) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 
 
 def _bounded(wait_ns: float) -> int:

@@ -66,8 +66,8 @@ def sent_instead(message: str | bytes) -> str:
     if raw.startswith(_HTTP):
         status = raw.partition(b"\r\n")[0].decode(errors="replace")
         return f"it answered with HTTP ({excerpt(status)}): give the address and the --protocol of a web service"
-    shown, found = f"it sent {excerpt(message)}", protocol_of(message)
-    return shown if found is None else f"{shown}, a message of the protocol {found}: use --protocol {found}"
+    shown, protocol = f"it sent {excerpt(message)}", protocol_of(message)
+    return shown if protocol is None else f"{shown}, a message of the protocol {protocol}: use --protocol {protocol}"
 
 
 def message_type(fields: Json, key: str, message: str | bytes) -> str:

@@ -73,13 +73,13 @@ def kept_headers(headers: Iterable[tuple[str, str]], response: str) -> dict[str,
     Of a header that comes several times, the values are joined as HTTP says; each is one line and bounded. Of an
     address, neither credentials nor the query are kept.
     """
-    found: dict[str, str] = {}
+    kept: dict[str, str] = {}
     for name, value in headers:
         key = name.lower()
         if key in KEPT and value.strip():
-            before = found.get(f"{response}.{key}")
-            found[f"{response}.{key}"] = value.strip() if before is None else f"{before}, {value.strip()}"
-    return {name: one_line(_without_credentials(value), MAX_VALUE_CHARS) for name, value in found.items()}
+            before = kept.get(f"{response}.{key}")
+            kept[f"{response}.{key}"] = value.strip() if before is None else f"{before}, {value.strip()}"
+    return {name: one_line(_without_credentials(value), MAX_VALUE_CHARS) for name, value in kept.items()}
 
 
 def _without_credentials(value: str) -> str:

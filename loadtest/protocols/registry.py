@@ -117,11 +117,11 @@ def _best(url: str, candidates: Iterable[str]) -> str | None:
 @cache
 def _installed() -> Mapping[str, Sequence[EntryPoint]]:
     """Return the protocols of installed packages. A name of this package stays this package's."""
-    found: dict[str, list[EntryPoint]] = {}
-    for each in entry_points(group=GROUP):
-        if each.name not in BUILT_IN:
-            found.setdefault(each.name, []).append(each)
-    return found
+    by_name: dict[str, list[EntryPoint]] = {}
+    for entry_point in entry_points(group=GROUP):
+        if entry_point.name not in BUILT_IN:
+            by_name.setdefault(entry_point.name, []).append(entry_point)
+    return by_name
 
 
 def _load(name: str) -> None:

@@ -97,11 +97,11 @@ def reason_of(fault: Mapping[str, Any]) -> str:
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Return `base` with the members of `over` in it; objects are merged, anything else replaces what was there."""
-    found = dict(base)
+    result = dict(base)
     for key, value in over.items():
-        inner, before = as_object(value), as_object(found.get(key))
-        found[key] = merged(dict(before), dict(inner)) if inner is not None and before is not None else value
-    return found
+        inner, before = as_object(value), as_object(result.get(key))
+        result[key] = merged(dict(before), dict(inner)) if inner is not None and before is not None else value
+    return result
 
 
 def member_at(settings: Mapping[str, Any], path: Sequence[str]) -> object:

@@ -80,8 +80,8 @@ def _counting_head(frame: object, frame_ms: int) -> CountedHead:
     of_sequence, of_time = itertools.islice((number for number in _STAND_INS if str(number) not in text), 2)
     before, _ = _around(frame, {"sequence": of_sequence, "timestamp_ms": of_time})
     pattern = b"%d|%d" % (of_sequence, of_time)
-    is_sequence = [int(found) == of_sequence for found in re.findall(pattern, before)]
-    steps = [1 if each else frame_ms for each in is_sequence]
+    is_sequence = [int(number) == of_sequence for number in re.findall(pattern, before)]
+    steps = [1 if counted else frame_ms for counted in is_sequence]
     return CountedHead(re.sub(pattern, b"%d", before.replace(b"%", b"%%")), list(map(int, is_sequence)), steps)
 
 
@@ -194,11 +194,11 @@ class DeclaredCaller(CallerProtocol):
         return self._messages(self._spec.close)
 
     def _messages(self, templates: Sequence[Any], answered: object = None) -> list[Message]:
-        found: list[Message] = []
+        messages: list[Message] = []
         for template in templates:
             value = filled(template, self._values, answered)
-            found.append(value if isinstance(value, str) else orjson.dumps(value).decode())
-        return found
+            messages.append(value if isinstance(value, str) else orjson.dumps(value).decode())
+        return messages
 
     # What arrives.
 
@@ -305,16 +305,16 @@ def _texts(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, str]:
 
 
 def _counts(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, int]:
-    found = {name: path.first(decoded) for name, path in paths.items()}
-    return {name: each for name, each in found.items() if type(each) is int and each >= 0}
+    values = {name: path.first(decoded) for name, path in paths.items()}
+    return {name: value for name, value in values.items() if type(value) is int and value >= 0}
 
 
 def _latencies(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, int]:
-    found = {name: path.first(decoded) for name, path in paths.items()}
+    values = {name: path.first(decoded) for name, path in paths.items()}
     return {
-        name: round(each * 1e6)
-        for name, each in found.items()
-        if isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= _LONGEST_MS
+        name: round(value * 1e6)
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS
     }
 
 

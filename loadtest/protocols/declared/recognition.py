@@ -48,10 +48,10 @@ class RuleCondition(msgspec.Struct, frozen=True):
 
     def holds(self, message: object) -> bool:
         """Return whether the message has such a value."""
-        found = self.path.all(message)
+        contents = self.path.all(message)
         if self.exists is not None:
-            return bool(found) is self.exists
-        return any(_same(each, value) for each in found for value in self.values)
+            return bool(contents) is self.exists
+        return any(_same(content, value) for content in contents for value in self.values)
 
 
 PreparedRule = tuple[EventRule, list[RuleCondition]]
@@ -68,14 +68,16 @@ class Recognition:
         self._rules: list[PreparedRule] = [
             (rule, [_prepared(path, wanted) for path, wanted in rule.when.items()]) for rule in spec.events
         ]
-        named = (value for _, conditions in self._rules for each in conditions for value in self._names_in(each))
+        named = (
+            value for _, conditions in self._rules for condition in conditions for value in self._names_in(condition)
+        )
         self._by_name = {name: self._rules_of_name(name) for name in named if isinstance(name, str)}
         self._of_no_name = self._rules_of_name(None)
 
     def rules_of(self, name: object, message: object) -> list[EventRule]:
         """Return the rules that match a decoded message, whose name is at the spec's `type`; none if it is unknown."""
         rules = self._by_name.get(name, self._of_no_name) if isinstance(name, str) else self._rules
-        return [rule for rule, conditions in rules if all(each.holds(message) for each in conditions)]
+        return [rule for rule, conditions in rules if all(condition.holds(message) for condition in conditions)]
 
     def _names_in(self, condition: RuleCondition) -> Sequence[object]:
         """Return the values of a condition on the message's name, nothing for a condition on anything else."""
@@ -83,24 +85,26 @@ class Recognition:
 
     def _rules_of_name(self, name: str | None) -> list[PreparedRule]:
         """Return the rules for messages of a name, without the conditions on it; None is a name that no rule has."""
-        found: list[PreparedRule] = []
+        rules: list[PreparedRule] = []
         for rule, conditions in self._rules:
-            on_name = [each for each in conditions if self._names_in(each)]
-            if all(name is not None and name in each.values for each in on_name):
-                found.append((rule, [each for each in conditions if each not in on_name]))
-        return found
+            on_name = [condition for condition in conditions if self._names_in(condition)]
+            if all(name is not None and name in condition.values for condition in on_name):
+                rules.append((rule, [condition for condition in conditions if condition not in on_name]))
+        return rules
 
 
 def not_observable(spec: Spec) -> dict[str, str]:
     """Return the metrics that a wire cannot show because its spec names no message for them, each with the reason."""
     meanings = {rule.is_ for rule in spec.events}
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for meaning, metrics in _NEEDS:
         if meaning not in meanings:
-            found |= {name: f"the spec names no message that means {meaning}" for name in metrics if name not in found}
+            reasons |= {
+                name: f"the spec names no message that means {meaning}" for name in metrics if name not in reasons
+            }
     if spec.reply.audio == "none":
-        found |= {name: "the spec says that replies have no audio" for name in OF_SPEECH if name not in found}
-    return found
+        reasons |= {name: "the spec says that replies have no audio" for name in OF_SPEECH if name not in reasons}
+    return reasons
 
 
 def shows_cuts(spec: Spec) -> bool:
@@ -115,6 +119,6 @@ def _prepared(path: str, wanted: Any) -> RuleCondition:
     return RuleCondition(parse_path(path), tuple(wanted) if isinstance(wanted, list) else (wanted,), None)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _same(found: object, wanted: object) -> bool:
+def _same(content: object, wanted: object) -> bool:
     """Return whether two JSON values are equal; true is not 1."""
-    return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
+    return content == wanted and isinstance(content, bool) is isinstance(wanted, bool)

@@ -67,19 +67,19 @@ def read_yaml(text: str, name: str) -> tuple[Any, Lines]:
 
 
 def _repeated(node: yaml.Node | None) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    repeated: list[tuple[str, int]] = []
     if isinstance(node, yaml.MappingNode):
         seen = set[str]()
         for key, value in cast(list[tuple[yaml.Node, yaml.Node]], node.value):
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    found.append((str(key.value), key.start_mark.line + 1))
+                    repeated.append((str(key.value), key.start_mark.line + 1))
                 seen.add(str(key.value))
-            found += _repeated(value)
+            repeated += _repeated(value)
     elif isinstance(node, yaml.SequenceNode):
         for value in cast(list[yaml.Node], node.value):
-            found += _repeated(value)
-    return found
+            repeated += _repeated(value)
+    return repeated
 
 
 Meaning = Literal[
@@ -159,10 +159,10 @@ class CallersAudio(_SpecPart):
         if self.frame == "binary":
             return self
         check_template(self.frame, OF_FRAME | {AUDIO})
-        found = list(places(self.frame))
-        if found.count(AUDIO) != 1:
+        placeholders = list(places(self.frame))
+        if placeholders.count(AUDIO) != 1:
             raise ValueError("the frame has the place {audio} exactly once")
-        if found[-1] != AUDIO:
+        if placeholders[-1] != AUDIO:
             raise ValueError("{audio} is the last place of the frame: what comes before it differs from call to call")
         return self
 
@@ -264,7 +264,7 @@ def spec_of(content: object, name: str, lines: Lines | None = None) -> Spec:
         return Spec.model_validate(content)
     except pydantic.ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)[:_MOST_FAULTS]
-        by_line = sorted((_line(fault, name, lines) for fault in faults), key=lambda each: each[0])
+        by_line = sorted((_line(fault, name, lines) for fault in faults), key=lambda entry: entry[0])
         raise UsageError("\n".join(dict.fromkeys(sentence for _, sentence in by_line))) from None
 
 

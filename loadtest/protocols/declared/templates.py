@@ -37,24 +37,24 @@ class JsonPath:
 
     def first(self, value: object) -> Any:
         """Return the first value that the path leads to, or None."""
-        found = value
+        member = value
         for step in self.steps:
-            if isinstance(step, str) and isinstance(found, dict):
-                found = found.get(step)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if isinstance(step, str) and isinstance(member, dict):
+                member = member.get(step)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             elif isinstance(step, _Every):
                 return next(iter(self.all(value)), None)
             else:
-                found = next(iter(_members(found, step)), None)
-        return found
+                member = next(iter(_members(member, step)), None)
+        return member
 
     def all(self, value: object) -> Sequence[Any]:
         """Return all values that the path leads to, in order."""
-        found: list[object] = [value]
+        values: list[object] = [value]
         for step in self.steps:
-            found = [inner for each in found for inner in _members(each, step)]
-            if not found:
+            values = [inner for outer in values for inner in _members(outer, step)]
+            if not values:
                 break
-        return found
+        return values
 
 
 def parse_path(text: str) -> JsonPath:

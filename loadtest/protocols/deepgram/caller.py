@@ -95,7 +95,7 @@ def _agent(agent: str | dict[str, Any]) -> str | dict[str, Any]:
 
 def _is_part(value: object, *, may_be_list: bool) -> bool:
     if may_be_list and isinstance(value, list):
-        return bool(value) and all(isinstance(each, dict) for each in value)  # pyright: ignore[reportUnknownVariableType]
+        return bool(value) and all(isinstance(entry, dict) for entry in value)  # pyright: ignore[reportUnknownVariableType]
     return isinstance(value, dict)
 
 
@@ -521,23 +521,23 @@ def _functions(fields: Json) -> list[tuple[str, str, bool]]:
     listed = as_list(fields.get("functions"))
     if listed is None:
         raise MalformedError("'functions' is not a list")
-    found: list[tuple[str, str, bool]] = []
-    for each in listed:
-        call = as_object(each)
+    calls: list[tuple[str, str, bool]] = []
+    for entry in listed:
+        call = as_object(entry)
         if call is None:
-            raise MalformedError(f"'functions' contains {excerpt(repr(each))}, which is not an object")
-        found.append((required_text(call, "id"), required_text(call, "name"), call.get("client_side") is True))
-    return found
+            raise MalformedError(f"'functions' contains {excerpt(repr(entry))}, which is not an object")
+        calls.append((required_text(call, "id"), required_text(call, "name"), call.get("client_side") is True))
+    return calls
 
 
 def _latencies_ns(raw_type: str, fields: Json, names: Sequence[str]) -> dict[str, int]:
     """Return the latencies in a message by `MESSAGE.FIELD`. Raises MalformedError for what is no latency in seconds."""
-    found: dict[str, int] = {}
+    latencies_ns: dict[str, int] = {}
     for name in names:
         value = fields.get(name)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_S:
             raise MalformedError(f"{name!r} is {excerpt(repr(value))}; it should be a number of seconds")
-        found[f"{raw_type}.{name}"] = math.floor(value * SECOND_NS + 0.5)
-    return found
+        latencies_ns[f"{raw_type}.{name}"] = math.floor(value * SECOND_NS + 0.5)
+    return latencies_ns

@@ -291,12 +291,12 @@ class ElevenLabsCaller(JsonMessages, CallerProtocol):
         self._answered_calls[call_id] = None
         if content.get("expects_response") is False:
             return []
-        found = result_of(self._settings.tools, name)
-        text = f"Tool '{name}' is not registered" if found is None else result_text(found)
-        answer = {"type": "client_tool_result", "tool_call_id": call_id, "result": text, "is_error": found is None}
+        result = result_of(self._settings.tools, name)
+        text = f"Tool '{name}' is not registered" if result is None else result_text(result)
+        answer = {"type": "client_tool_result", "tool_call_id": call_id, "result": text, "is_error": result is None}
         self._send(_encoded(answer))
         self._reply.owes_response = True
-        return [unknown_tool(raw_type, name)] if found is None else []
+        return [unknown_tool(raw_type, name)] if result is None else []
 
     # What the agent reports of itself.
 

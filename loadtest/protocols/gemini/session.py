@@ -135,10 +135,10 @@ def objects(fields: Json, key: str) -> list[Json]:
     entries = as_list(value)
     if entries is None:
         raise MalformedError(f"{key!r} is {excerpt(repr(value))}; it should be an array")
-    found = [as_object(entry) for entry in entries]
-    if None in found:
+    decoded = [as_object(entry) for entry in entries]
+    if None in decoded:
         raise MalformedError(f"{key!r} contains what is no object: {excerpt(repr(value))}")
-    return [named(entry) for entry in found if entry is not None]
+    return [named(entry) for entry in decoded if entry is not None]
 
 
 def member(fields: Json, key: str) -> Json:
@@ -355,8 +355,8 @@ class LiveSession(CallerProtocol):
         activity = member(fields, raw_type)
         # The service's name of this member; clients of the vendor call it `voiceActivityType`.
         kind = optional_text(activity, "type") or optional_text(activity, "voiceActivityType")
-        found = _ACTIVITIES.get(kind or "") if self._settings.voice_activity else None
-        return [VoiceEvent(found or EventKind.OTHER, raw_type, item_id=self._transcript.item_id)]
+        event_kind = _ACTIVITIES.get(kind or "") if self._settings.voice_activity else None
+        return [VoiceEvent(event_kind or EventKind.OTHER, raw_type, item_id=self._transcript.item_id)]
 
     def _interim(self, raw_type: str, content: Json) -> list[VoiceEvent]:
         transcription = member(content, "interimInputTranscription")

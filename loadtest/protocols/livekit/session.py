@@ -60,8 +60,8 @@ _TOKENS: Final[Mapping[str, str]] = {
 
 def latencies_ns(report: Any) -> dict[str, int]:
     """Return the latencies of a MetricsReport, by LiveKit's names for them."""
-    found = {name: seconds_ns(getattr(report, name)) for name in LATENCIES}
-    return {name: value_ns for name, value_ns in found.items() if value_ns is not None}
+    latencies = {name: seconds_ns(getattr(report, name)) for name in LATENCIES}
+    return {name: value_ns for name, value_ns in latencies.items() if value_ns is not None}
 
 
 class UsageOfTurns:
@@ -261,8 +261,8 @@ class AgentSession:
         if name is None:
             return [VoiceEvent(EventKind.UNKNOWN, "event")]
         handler = self._handlers.get(name)
-        found = [] if handler is None else handler(self, name, event)
-        return found or [VoiceEvent(EventKind.OTHER, name)]
+        events = [] if handler is None else handler(self, name, event)
+        return events or [VoiceEvent(EventKind.OTHER, name)]
 
     def response(self, fields: Any) -> list[VoiceEvent]:
         """Make events of an answer to a request of ours: the framework's name and version, and the session's state."""
@@ -332,10 +332,10 @@ class AgentSession:
     def agent_state(self, raw_type: str, state: int) -> list[VoiceEvent]:
         """Make events of the state that the agent takes."""
         ready = self._perhaps_ready(raw_type, state)
-        found = self._of_reply(self.reply.state_changed(raw_type, state))
+        events = self._of_reply(self.reply.state_changed(raw_type, state))
         if state == messages.THINKING:
-            found += self._close_turn(raw_type)
-        return ready + found
+            events += self._close_turn(raw_type)
+        return ready + events
 
     def _item(self, raw_type: str, event: Any) -> list[VoiceEvent]:
         kind, message = chosen(event.item)

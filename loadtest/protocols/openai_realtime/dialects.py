@@ -172,7 +172,7 @@ def openai_settings(options: CallerOptions, dialect: Dialect) -> tuple[OpenAIRea
             faults.append(f"{wire}: this is a dialect of its own: leave out dialect {settings.dialect!r}")
         dialect = chosen
     if settings.binary_audio and not dialect.binary_audio:
-        able = ", ".join(name for name, each in DIALECTS.items() if each.binary_audio)
+        able = ", ".join(name for name, other in DIALECTS.items() if other.binary_audio)
         faults.append(f"{wire}: binary_audio: the dialect {dialect.name!r} has audio in JSON only; binary: {able}")
     if options.turn_control not in dialect.turn_controls:
         faults.append(f"{wire}: the dialect {dialect.name!r} cannot leave the end of turns to the caller")

@@ -101,16 +101,16 @@ def is_tool_item(item: Json | None) -> bool:
 
 def content_of_output(response: Json) -> set[Content]:
     """Return what a whole response's output contains apart from audio, which counts only if it was received."""
-    found: set[Content] = set()
+    contents: set[Content] = set()
     for entry in as_list(response.get("output")) or ():
         item = as_object(entry)
         if is_tool_item(item):
-            found.add("tool_call")
+            contents.add("tool_call")
         parts = None if item is None else as_list(item.get("content"))
         for part in map(as_object, parts or ()):
             if part is not None and any(part.get(name) for name in _TEXT_FIELDS):
-                found.add("text")
-    return found
+                contents.add("text")
+    return contents
 
 
 class ReplyAudio:

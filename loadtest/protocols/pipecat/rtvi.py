@@ -103,7 +103,7 @@ def latencies_ns(metrics: Json) -> dict[str, int]:
 
     The largest counts where two processors have one class. What is not a positive number of seconds is left out.
     """
-    found: dict[str, int] = {}
+    latencies: dict[str, int] = {}
     for kind, fields in _LATENCIES.items():
         for entry in _objects(metrics.get(kind)):
             processor = entry.get("processor")
@@ -113,8 +113,8 @@ def latencies_ns(metrics: Json) -> dict[str, int]:
             for field, latency in fields.items():
                 if (value_ns := seconds_ns(entry.get(field))) is not None:
                     key = f"{name}.{latency}"
-                    found[key] = max(value_ns, found.get(key, 0))
-    return found
+                    latencies[key] = max(value_ns, latencies.get(key, 0))
+    return latencies
 
 
 def usage_of(metrics: Json) -> dict[str, int]:
@@ -140,7 +140,7 @@ def usage_of(metrics: Json) -> dict[str, int]:
 
 
 def _objects(value: object) -> list[Json]:
-    return [entry for each in as_list(value) or () if (entry := as_object(each)) is not None]
+    return [entry for element in as_list(value) or () if (entry := as_object(element)) is not None]
 
 
 def _is_count(value: object) -> bool:

@@ -161,22 +161,22 @@ class Signaling:
 def _ice_servers(fields: Json) -> tuple[IceServer, ...]:
     """Return the servers of a started session; invalid entries are left out."""
     config = as_object(fields.get("iceConfig")) or {}
-    found: list[IceServer] = []
-    for each in as_list(config.get("iceServers")) or ():
-        entry = as_object(each) or {}
+    servers: list[IceServer] = []
+    for element in as_list(config.get("iceServers")) or ():
+        entry = as_object(element) or {}
         urls = entry.get("urls")
         named = [urls] if isinstance(urls, str) else as_list(urls) or []
         texts = tuple(url for url in named if isinstance(url, str))
         username, credential = entry.get("username"), entry.get("credential")
         if texts:
-            found.append(
+            servers.append(
                 IceServer(
                     texts,
                     username if isinstance(username, str) else None,
                     credential if isinstance(credential, str) else None,
                 )
             )
-    return tuple(found)
+    return tuple(servers)
 
 
 # How much of a reply's audio may follow its end before that counts all the same: bots may play background sound.

@@ -172,14 +172,14 @@ class OpenAiStream(AnswerReader):
     def _calls(self, fields: Json, key: str) -> str:
         choices = as_list(fields.get("choices"))
         delta = object_at(as_object(choices[0]), key) if choices else None
-        found: list[str] = []
+        texts: list[str] = []
         for place, entry in enumerate(as_list((delta or {}).get("tool_calls")) or ()):
             call = as_object(entry)
             index = count(call, "index")
             function = object_at(call, "function")
             name, arguments = text_at(function, "name"), text_at(function, "arguments")
-            found.append(self.heard.call(place if index is None else index, name, arguments))
-        return "".join(found)
+            texts.append(self.heard.call(place if index is None else index, name, arguments))
+        return "".join(texts)
 
 
 class _Collecting(ResponseReader):
@@ -269,14 +269,14 @@ class AnthropicStream(_Collecting, TypedEventReader):
 
     def _usage(self, usage: Json | None) -> None:
         """Read counts in OpenAI's meaning: Anthropic's input leaves out what came from the cache or went into it."""
-        found = self.heard.usage
+        counts = self.heard.usage
         prompt, cached = count(usage, "input_tokens"), count(usage, "cache_read_input_tokens")
         if prompt is not None:
-            found["input_tokens"] = prompt + (cached or 0) + (count(usage, "cache_creation_input_tokens") or 0)
+            counts["input_tokens"] = prompt + (cached or 0) + (count(usage, "cache_creation_input_tokens") or 0)
         if cached is not None:
-            found["cached_tokens"] = cached
+            counts["cached_tokens"] = cached
         if (completion := count(usage, "output_tokens")) is not None:
-            found["output_tokens"] = completion
+            counts["output_tokens"] = completion
 
 
 class GeminiStream(_Collecting):
@@ -327,14 +327,14 @@ class GeminiStream(_Collecting):
 
     def _usage(self, usage: Json | None) -> int | None:
         """Read counts in OpenAI's meaning, and return the running count: Gemini's candidates leave out the thoughts."""
-        found = self.heard.usage
+        counts = self.heard.usage
         for name, key in (("input_tokens", "promptTokenCount"), ("cached_tokens", "cachedContentTokenCount")):
             if (value := count(usage, key)) is not None:
-                found[name] = value
+                counts[name] = value
         thoughts, candidates = count(usage, "thoughtsTokenCount"), count(usage, "candidatesTokenCount")
         if thoughts is not None:
-            found["reasoning_tokens"] = thoughts
+            counts["reasoning_tokens"] = thoughts
         if candidates is None:
             return None
-        found["output_tokens"] = candidates + (thoughts or 0)
-        return found["output_tokens"]
+        counts["output_tokens"] = candidates + (thoughts or 0)
+        return counts["output_tokens"]

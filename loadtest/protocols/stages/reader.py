@@ -122,25 +122,25 @@ def served_by(headers: tuple[tuple[str, str], ...], stage: str) -> tuple[dict[st
     Facts about the turn have the names of `telemetry.model.semconv`; headers that are kept have their own, after the
     stage's: `llm.x-request-id`.
     """
-    found = {name.lower(): value.strip() for name, value in headers}
+    by_name = {name.lower(): value.strip() for name, value in headers}
     metadata = kept_headers(headers, stage)
-    hit = _cache_hit(found)
+    hit = _cache_hit(by_name)
     if hit is not None:
         metadata[semconv.META_CACHE_HIT] = "true" if hit else "false"
-    if (route := "cache" if hit else _route(found.get("x-litellm-model-api-base", ""))) is not None:
+    if (route := "cache" if hit else _route(by_name.get("x-litellm-model-api-base", ""))) is not None:
         metadata[semconv.META_ROUTE] = route
-    if found.get("x-litellm-model-name"):
-        metadata[semconv.META_MODEL] = found["x-litellm-model-name"][:_MAX_CHARS]
-    if any((_count(found.get(name)) or 0) > 0 for name in FALLBACK_HEADERS):
+    if by_name.get("x-litellm-model-name"):
+        metadata[semconv.META_MODEL] = by_name["x-litellm-model-name"][:_MAX_CHARS]
+    if any((_count(by_name.get(name)) or 0) > 0 for name in FALLBACK_HEADERS):
         metadata[semconv.META_FALLBACK] = "model"
-    return metadata, _latencies(found, stage)
+    return metadata, _latencies(by_name, stage)
 
 
-def _cache_hit(found: Mapping[str, str]) -> bool | None:
-    if found.get("x-litellm-cache-key"):
+def _cache_hit(by_name: Mapping[str, str]) -> bool | None:
+    if by_name.get("x-litellm-cache-key"):
         return True  # LiteLLM sends it with an answer from its cache, and with no other
     for name in CACHE_HEADERS:
-        words = found.get(name, "").upper().split()
+        words = by_name.get(name, "").upper().split()
         if "HIT" in words:
             return True
         if "MISS" in words:
@@ -163,13 +163,13 @@ def _route(api_base: str) -> semconv.Route | None:
         return "cloud" if "." in host and not host.endswith((".local", ".internal", ".localhost")) else "local"
 
 
-def _latencies(found: Mapping[str, str], stage: str) -> dict[str, int]:
+def _latencies(by_name: Mapping[str, str], stage: str) -> dict[str, int]:
     latencies = {
         f"{stage}.{name}": ns
         for header, name in LATENCY_HEADERS.items()
-        if (ns := _milliseconds_ns(found.get(header))) is not None
+        if (ns := _milliseconds_ns(by_name.get(header))) is not None
     }
-    for name, parameters in _METRIC.findall(found.get("server-timing", "")):
+    for name, parameters in _METRIC.findall(by_name.get("server-timing", "")):
         duration = _DURATION.search(parameters)
         ns = _milliseconds_ns(duration.group(1)) if duration is not None else None
         if ns is not None:

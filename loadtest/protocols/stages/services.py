@@ -210,13 +210,13 @@ class AnswerReader(ResponseReader):
 
 def _typed_words(pieces: Sequence[object]) -> list[Part]:
     """Decode a content that is a list of typed pieces, as Mistral's reasoning models write it."""
-    found: list[Part] = []
+    words: list[Part] = []
     for piece in map(as_object, pieces):
         thoughts = as_list((piece or {}).get("thinking")) or ()
-        for of, reasoning in ((piece, False), *((as_object(each), True) for each in thoughts)):
+        for of, reasoning in ((piece, False), *((as_object(thought), True) for thought in thoughts)):
             text = (of or {}).get("text")
-            found += [Words(text, reasoning=reasoning)] if isinstance(text, str) and text else []
-    return found
+            words += [Words(text, reasoning=reasoning)] if isinstance(text, str) and text else []
+    return words
 
 
 def chat_usage(usage: Json | None) -> dict[str, int]:
@@ -226,7 +226,7 @@ def chat_usage(usage: Json | None) -> dict[str, int]:
         as_object(usage.get("prompt_tokens_details")),
         as_object(usage.get("completion_tokens_details")),
     )
-    found = {
+    stated = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
         "total_tokens": usage.get("total_tokens"),
@@ -236,7 +236,7 @@ def chat_usage(usage: Json | None) -> dict[str, int]:
     }
     counts = {
         name: value
-        for name, value in found.items()
+        for name, value in stated.items()
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0
     }
     if "output_tokens" in counts:

@@ -56,7 +56,7 @@ def read_recording(path: str) -> Mapping[str, RecordedUtterance]:
 @lru_cache(maxsize=4)
 def _read(path: str, changed_unix_ns: int, size_bytes: int) -> Mapping[str, RecordedUtterance]:
     del changed_unix_ns, size_bytes  # every call has a caller of its own: a file that is unchanged is read once
-    found: dict[str, RecordedUtterance] = {}
+    recordings: dict[str, RecordedUtterance] = {}
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
@@ -64,12 +64,12 @@ def _read(path: str, changed_unix_ns: int, size_bytes: int) -> Mapping[str, Reco
             recorded = _decode(line)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ValueError(f"line {number} of {path} is no recorded utterance: {error}") from None
-        if recorded.utterance in found:
+        if recorded.utterance in recordings:
             raise ValueError(f"line {number} of {path}: there is a line for {recorded.utterance!r} before it")
-        found[recorded.utterance] = recorded
-    if not found:
+        recordings[recorded.utterance] = recorded
+    if not recordings:
         raise ValueError(f"{path} has no recorded utterance: record a run with --keep-transcripts")
-    return found
+    return recordings
 
 
 def written(recorded: RecordedUtterance) -> bytes:
@@ -189,12 +189,12 @@ def stage_settings(options: CallerOptions, wire: str, stages: frozenset[StageNam
 
 def _sources(stages: frozenset[StageName]) -> dict[str, list[str]]:
     """Return the options that set each setting."""
-    found = {setting: [option] for stage in stages for option, setting in _SAME[stage].items()}
+    sources = {setting: [option] for stage in stages for option, setting in _SAME[stage].items()}
     if len(stages) == 1:
         (stage,) = stages
-        model = found.setdefault(f"{stage}_model", [])
+        model = sources.setdefault(f"{stage}_model", [])
         model += [] if "model" in model else ["model"]
-    return found
+    return sources
 
 
 def _without_effect(stages: frozenset[StageName]) -> dict[str, str]:

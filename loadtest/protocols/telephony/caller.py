@@ -144,40 +144,42 @@ def parameters_of(options: CallerOptions, settings: TelephonySettings) -> dict[s
 
 
 def _faults(settings: TelephonySettings, wire: TelephonyWire) -> list[str]:
-    found: list[str] = []
+    faults: list[str] = []
     if settings.webhook is not None and wire.name not in WEBHOOKS:
         known = ", ".join(WEBHOOKS)
-        found.append(
+        faults.append(
             f"{wire.name}: this provider's webhook is not supported; those of {known} are: leave out 'webhook'"
         )
     kind = wire.encodings.get(settings.encoding_of(wire))
     if kind is None:
         known = ", ".join(wire.encodings)
-        found.append(f"{wire.name}: the encoding {settings.encoding!r} is unknown; known: {known}")
+        faults.append(f"{wire.name}: the encoding {settings.encoding!r} is unknown; known: {known}")
     elif settings.rate_hz is not None:
         known_hz = wire.rates_hz if kind == "pcm16" else (g711.RATE_HZ,)
         if settings.rate_hz not in known_hz:
             rates = ", ".join(str(rate) for rate in known_hz)
-            found.append(f"{wire.name}: rate_hz {settings.rate_hz} is not a rate of this encoding; known: {rates}")
-    return found
+            faults.append(f"{wire.name}: rate_hz {settings.rate_hz} is not a rate of this encoding; known: {rates}")
+    return faults
 
 
 def _parameter_faults(parameters: Mapping[str, str], wire: TelephonyWire) -> list[str]:
-    found: list[str] = []
+    faults: list[str] = []
     if TRACE_PARAMETER in parameters:
-        found.append(f"{wire.name}: the callers set the parameter {TRACE_PARAMETER} themselves: leave it out")
+        faults.append(f"{wire.name}: the callers set the parameter {TRACE_PARAMETER} themselves: leave it out")
     for name, value in parameters.items():
-        if any(each in name + value for each in wire.reserved):
+        if any(char in name + value for char in wire.reserved):
             shown = " ".join(wire.reserved)
-            found.append(f"{wire.name}: the parameter {name!r} contains a character that separates parameters: {shown}")
+            faults.append(
+                f"{wire.name}: the parameter {name!r} contains a character that separates parameters: {shown}"
+            )
         if not name:
-            found.append(f"{wire.name}: a parameter has no name")
+            faults.append(f"{wire.name}: a parameter has no name")
     size = sum(len(f"{name}{value}".encode()) for name, value in parameters.items())
     size += len(TRACE_PARAMETER) + TRACE_BYTES
     if wire.most_parameter_bytes is not None and size > wire.most_parameter_bytes:
         most = f"{wire.provider} carries at most {wire.most_parameter_bytes} bytes of parameters"
-        found.append(f"{wire.name}: {most}; with the trace these have {size}: shorten them")
-    return found
+        faults.append(f"{wire.name}: {most}; with the trace these have {size}: shorten them")
+    return faults
 
 
 WHY: Final = "a telephone call carries audio only: the agent's stages cannot be seen on this wire"

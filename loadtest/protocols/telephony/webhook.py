@@ -158,7 +158,7 @@ def _why_none(reader: _Reader) -> OpeningRefused:
         sentence = f"the webhook's {markup.name} opens a stream in <Start>, which only listens"
         return _violation(f"{sentence}; an agent that speaks needs <Connect>", "stream_only_listens")
     verbs = ", ".join(f"<{verb}>" for verb in reader.skipped) or "no verb"
-    path = "".join(f"<{each}>" for each in markup.stream[1:-1])
+    path = "".join(f"<{element}>" for element in markup.stream[1:-1])
     element = "<Stream>" if markup.url_is_text else "<Stream url=…>"
     return _violation(f"the webhook's {markup.name} has no {path}{element}; it has {verbs}", "no_stream")
 

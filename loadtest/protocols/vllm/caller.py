@@ -222,8 +222,8 @@ class VllmCaller(JsonMessages, CallerProtocol):
 
 def _usage(usage: Json | None) -> dict[str, int]:
     """Return the counts of tokens: vLLM names them as in chat completions."""
-    found = flat_usage(usage)
+    counts = flat_usage(usage)
     for name, ours in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
-        if name in found:
-            found[ours] = found.pop(name)
-    return found
+        if name in counts:
+            counts[ours] = counts.pop(name)
+    return counts

@@ -496,5 +496,5 @@ def _to(stage: str, kind: str, data: Mapping[str, Any] = MappingProxyType({})) -
 
 def _name_of(programs: object) -> str | None:
     """Return the name of the first of the programs that a server offers for a stage."""
-    name = next(((as_object(each) or {}).get("name") for each in as_list(programs) or ()), None)
+    name = next(((as_object(program) or {}).get("name") for program in as_list(programs) or ()), None)
     return name if isinstance(name, str) else None
