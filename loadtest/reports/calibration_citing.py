@@ -46,8 +46,8 @@ def matches(stored: Stored, machine: Mapping[str, str]) -> bool:
 
 def choose(stored: Sequence[Stored], machine: Mapping[str, str]) -> Stored | None:
     """The newest calibration of this machine, else the newest of any."""
-    ordered = sorted(stored, key=lambda each: each["started_unix_ns"])
-    own = [each for each in ordered if matches(each, machine)]
+    ordered = sorted(stored, key=lambda entry: entry["started_unix_ns"])
+    own = [entry for entry in ordered if matches(entry, machine)]
     return (own or ordered or [None])[-1]
 
 
@@ -68,8 +68,8 @@ def in_processes(how_many: int) -> str:
 
 def _trusted(stored: Stored, users: int) -> list[Stored]:
     """The trustworthy steps with so many callers or more, smallest first, and of one load the fewest processes."""
-    found = [step for step in stored["steps"] if step["verdict"] == "trustworthy" and step["callers"] >= users]
-    return sorted(found, key=lambda step: (step["callers"], step["processes"]))
+    steps = [step for step in stored["steps"] if step["verdict"] == "trustworthy" and step["callers"] >= users]
+    return sorted(steps, key=lambda step: (step["callers"], step["processes"]))
 
 
 def cite(stored: Stored | None, machine: Mapping[str, str], users: int, processes: int = 1) -> Citation:
@@ -139,11 +139,11 @@ def automatic_processes(stored: Stored | None, machine: Mapping[str, str], users
     """Return how many processes so many callers should share: as many as the calibration of this machine found that
     they want; more than were calibrated, or without one, by how many callers a process was good for. At most `most`
     unless it found more, and one for each caller."""
-    each = float(CALLERS_A_PROCESS)
+    callers_per_process = float(CALLERS_A_PROCESS)
     if stored is not None and matches(stored, machine):
         wanted = fewest_processes(stored, users)
         if wanted is not None:
             return min(wanted, max(1, users))
         good = [step["callers"] / step["processes"] for step in stored["steps"] if step["verdict"] == "trustworthy"]
-        each = max(good, default=each)
-    return max(1, min(most, users, math.ceil(users / each)))
+        callers_per_process = max(good, default=callers_per_process)
+    return max(1, min(most, users, math.ceil(users / callers_per_process)))

@@ -33,7 +33,7 @@ NARROW_HEADINGS: Final = ("", "baseline", "this run", "difference (95 % interval
 
 def exit_code(comparisons: Sequence[RunComparison]) -> ExitCode:
     """Return how the command ends: by the worst of the comparisons."""
-    return EXIT_CODES[worst([each.state for each in comparisons])]
+    return EXIT_CODES[worst([comparison.state for comparison in comparisons])]
 
 
 def comparison_object(comparisons: Sequence[RunComparison]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def comparison_object(comparisons: Sequence[RunComparison]) -> dict[str, Any]:
     margin, is_duration = first.margin, first.margin.figure.unit == "ns"
     return {
         "schema_version": SCHEMA_VERSION,
-        "state": worst([each.state for each in comparisons]),
+        "state": worst([comparison.state for comparison in comparisons]),
         "exit_code": int(exit_code(comparisons)),
         "margin": {
             "metric": margin.metric,
@@ -53,7 +53,7 @@ def comparison_object(comparisons: Sequence[RunComparison]) -> dict[str, Any]:
         "interval": {"confidence": CONFIDENCE, "method": INTERVAL},
         "marks": {"error_level": MARK_LEVEL, "method": MARKS},
         "baseline": _run_object(first.baseline),
-        "comparisons": [_comparison_object(each) for each in comparisons],
+        "comparisons": [_comparison_object(comparison) for comparison in comparisons],
     }
 
 
@@ -72,28 +72,28 @@ def _run_object(run: ComparedRun) -> dict[str, Any]:
     }
 
 
-def _comparison_object(each: RunComparison) -> dict[str, Any]:
+def _comparison_object(comparison: RunComparison) -> dict[str, Any]:
     return {
-        "run": _run_object(each.candidate),
-        "state": each.state,
-        "sentence": each.sentence,
+        "run": _run_object(comparison.candidate),
+        "state": comparison.state,
+        "sentence": comparison.sentence,
         "differs_in": [
-            {"name": asked.name, "baseline": asked.baseline, "run": asked.candidate} for asked in each.asked
+            {"name": asked.name, "baseline": asked.baseline, "run": asked.candidate} for asked in comparison.asked
         ],
         "paired": {
-            "by_utterance": each.paired.is_paired,
-            "utterances": each.paired.utterances,
-            "share_of_turns": each.paired.share,
-            "reason": each.paired.reason,
+            "by_utterance": comparison.paired.is_paired,
+            "utterances": comparison.paired.utterances,
+            "share_of_turns": comparison.paired.share,
+            "reason": comparison.paired.reason,
         },
-        "notes": list(each.notes),
-        "marked_over": each.marked_over,
-        "figures": [_figure_object(found) for found in each.differences],
+        "notes": list(comparison.notes),
+        "marked_over": comparison.marked_over,
+        "figures": [_figure_object(difference) for difference in comparison.differences],
     }
 
 
-def _figure_object(found: FigureDifference) -> dict[str, Any]:
-    is_duration = found.figure.unit == "ns"
+def _figure_object(difference: FigureDifference) -> dict[str, Any]:
+    is_duration = difference.figure.unit == "ns"
 
     def scaled(value: float | None) -> float | None:
         if value is None or math.isinf(value):
@@ -101,28 +101,28 @@ def _figure_object(found: FigureDifference) -> dict[str, Any]:
         return value / NS_PER_S if is_duration else value
 
     return {
-        "name": found.figure.name,
-        "label": found.figure.label,
+        "name": difference.figure.name,
+        "label": difference.figure.label,
         "unit": "s" if is_duration else "ratio",
-        "baseline": scaled(found.baseline),
-        "run": scaled(found.candidate),
-        "difference": scaled(found.value),
-        "lower": scaled(found.lower),
-        "upper": scaled(found.upper),
-        "unbounded": found.unbounded,
-        "standard_error": scaled(found.standard_error),
-        "p_value": found.p_value,
-        "turns": {"baseline": found.turns[0], "run": found.turns[1]},
-        "paired": found.is_paired,
-        "is_shown": found.is_shown,
-        "worse": found.is_worse,
-        "reason": found.reason,
+        "baseline": scaled(difference.baseline),
+        "run": scaled(difference.candidate),
+        "difference": scaled(difference.value),
+        "lower": scaled(difference.lower),
+        "upper": scaled(difference.upper),
+        "unbounded": difference.unbounded,
+        "standard_error": scaled(difference.standard_error),
+        "p_value": difference.p_value,
+        "turns": {"baseline": difference.turns[0], "run": difference.turns[1]},
+        "paired": difference.is_paired,
+        "is_shown": difference.is_shown,
+        "worse": difference.is_worse,
+        "reason": difference.reason,
     }
 
 
-def narrow_row(found: FigureDifference) -> tuple[str, ...]:
+def narrow_row(compared: FigureDifference) -> tuple[str, ...]:
     """The same under NARROW_HEADINGS, for 80 columns."""
-    label, baseline, candidate, difference, interval, status = figure_row(found)
+    label, baseline, candidate, difference, interval, status = figure_row(compared)
     without_unit = interval.removesuffix(difference.partition(" ")[2]).rstrip()
     return label, baseline, candidate, difference if interval == DASH else f"{difference} ({without_unit})", status
 
@@ -130,11 +130,11 @@ def narrow_row(found: FigureDifference) -> tuple[str, ...]:
 def comparison_markdown(comparisons: Sequence[RunComparison]) -> str:
     """All of it for the summary of a CI job."""
     lines: list[str] = []
-    for each in comparisons:
-        lines += [f"## {cell(title_of(each))}", ""]
-        lines += [f"- {cell(line)}" for line in context_lines(each)]
-        lines += ["", f"**{cell(each.sentence)}**", ""]
-        lines += table(HEADINGS, [figure_row(found) for _, group in grouped(each) for found in group])
-        lines += ["", *(f"- {cell(line)}" for line in footnotes(each)), ""]
+    for comparison in comparisons:
+        lines += [f"## {cell(title_of(comparison))}", ""]
+        lines += [f"- {cell(line)}" for line in context_lines(comparison)]
+        lines += ["", f"**{cell(comparison.sentence)}**", ""]
+        lines += table(HEADINGS, [figure_row(difference) for _, group in grouped(comparison) for difference in group])
+        lines += ["", *(f"- {cell(line)}" for line in footnotes(comparison)), ""]
     lines.append(f"{INTERVAL}. {MARKS}.")
     return "\n".join(lines) + "\n"

@@ -41,26 +41,27 @@ def comparison_html(comparisons: Sequence[RunComparison]) -> str:
     return document(heading, [f"<h1>{prose(heading)}</h1>", *map(_comparison, comparisons)], how)
 
 
-def _comparison(each: RunComparison) -> str:
+def _comparison(comparison: RunComparison) -> str:
     context, notes = (
         f"<ul>{''.join(f'<li>{prose(line)}</li>' for line in lines)}</ul>"
-        for lines in (context_lines(each), footnotes(each))
+        for lines in (context_lines(comparison), footnotes(comparison))
     )
     verdict = (
-        f'<div class="verdict {_CLASSES[each.state]}"><p class="badge">{_SYMBOLS[each.state]} {_WORDS[each.state]}</p>'
-        f"<p>{prose(each.statement)}</p></div>"
+        f'<div class="verdict {_CLASSES[comparison.state]}"><p class="badge">'
+        f"{_SYMBOLS[comparison.state]} {_WORDS[comparison.state]}</p>"
+        f"<p>{prose(comparison.statement)}</p></div>"
     )
-    groups = [_group(title, found, each) for title, found in grouped(each)]
-    return section(title_of(each), [context, verdict, *groups, notes])
+    groups = [_group(title, differences, comparison) for title, differences in grouped(comparison)]
+    return section(title_of(comparison), [context, verdict, *groups, notes])
 
 
-def _group(title: str, found: Sequence[FigureDifference], of: RunComparison) -> str:
+def _group(title: str, differences: Sequence[FigureDifference], of: RunComparison) -> str:
     is_latency = title == GROUPS["latency"]
     margin = of.margin.value / NS_PER_S if is_latency else None
     drawn = ""
-    if rows := forest_rows([(each, "") for each in found]):
+    if rows := forest_rows([(difference, "") for difference in differences]):
         words = declared_milliseconds(of.margin.value)
         spec = forest(rows, PAGE, "s" if is_latency else "share", margin=margin, margin_text=words)
         drawn = both_sizes(Picture(rows, spec, f"{title}: differences from the baseline with their 95 % intervals"))
-    listed = table(title, (*HEADINGS[:-1], "shown"), map(figure_row, found))
+    listed = table(title, (*HEADINGS[:-1], "shown"), map(figure_row, differences))
     return f"<h3>{prose(title)}</h3>{drawn}{listed}"

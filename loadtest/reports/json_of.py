@@ -7,7 +7,7 @@ from typing import Any
 
 def json_of(value: Any, *names: str) -> dict[str, Any]:
     """The named fields of a value, or all of a dataclass. A duration `p50_ns` becomes `p50_s`, in seconds."""
-    chosen = names or tuple(each.name for each in dataclasses.fields(value))
+    chosen = names or tuple(field.name for field in dataclasses.fields(value))
     return dict(_entry(name, getattr(value, name)) for name in chosen)
 
 
@@ -18,9 +18,9 @@ def value_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return json_of(value)
     if isinstance(value, Mapping):
-        return {key: value_json(each) for key, each in value.items()}
+        return {key: value_json(member) for key, member in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [value_json(each) for each in value]
+        return [value_json(member) for member in value]
     return value
 
 
@@ -32,4 +32,4 @@ def seconds(value_ns: float | None) -> float | None:
 def _entry(name: str, value: Any) -> tuple[str, Any]:
     if not name.endswith("_ns") or name.endswith("_unix_ns"):
         return name, value_json(value)
-    return f"{name[:-3]}_s", [seconds(each) for each in value] if isinstance(value, Sequence) else seconds(value)
+    return f"{name[:-3]}_s", [seconds(element) for element in value] if isinstance(value, Sequence) else seconds(value)

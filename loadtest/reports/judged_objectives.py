@@ -61,8 +61,8 @@ def _stats_of(objective: Objective, summary: Summary) -> MetricStats | None:
     narrowed = [name for name in OF_OBJECTIVES if getattr(objective, name) is not None]
     if narrowed != ["cohort"]:
         return None
-    found = next((each for each in summary.cohorts if each.cohort == objective.cohort), None)
-    return None if found is None else found.metrics.get(metric)
+    cohort = next((cohort for cohort in summary.cohorts if cohort.cohort == objective.cohort), None)
+    return None if cohort is None else cohort.metrics.get(metric)
 
 
 Claim = Literal["missed", "undecided", "not judged", "met"]
@@ -117,19 +117,19 @@ def judged_objectives(
     no tail is named.
     """
     by_name = {objective.name: objective for objective in objectives}
-    found: list[JudgedObjective] = []
+    judged: list[JudgedObjective] = []
     for verdict in verdicts:
         claim = _claim(verdict)
         objective = by_name.get(verdict.name)
         is_claimed = objective is not None and claim in ("met", "missed")
         tail = tail_sentence(objective, summary) if is_claimed and objective is not None else None
-        found.append(JudgedObjective(one_line(verdict.title), claim, one_line(verdict.sentence), verdict, tail))
-    return tuple(found)
+        judged.append(JudgedObjective(one_line(verdict.title), claim, one_line(verdict.sentence), verdict, tail))
+    return tuple(judged)
 
 
 def missed_first(judged: Sequence[JudgedObjective]) -> list[JudgedObjective]:
     """The objectives in the order in which people need to see them."""
-    return sorted(judged, key=lambda each: _ORDER.index(each.claim))
+    return sorted(judged, key=lambda objective: _ORDER.index(objective.claim))
 
 
 def _claim(verdict: Verdict) -> Claim:

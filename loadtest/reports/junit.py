@@ -78,9 +78,12 @@ def _evidence(report: RunReport) -> list[tuple[str, str]]:
 
 def _names(judged: tuple[JudgedObjective, ...]) -> list[str]:
     """A name for each case; readers take two cases of one name for one."""
-    titles = [each.title for each in judged]
+    titles = [objective.title for objective in judged]
     return [
-        _text(each.title if titles.count(each.title) == 1 else f"{each.title} ({each.verdict.name})") for each in judged
+        _text(
+            objective.title if titles.count(objective.title) == 1 else f"{objective.title} ({objective.verdict.name})"
+        )
+        for objective in judged
     ]
 
 

@@ -23,7 +23,10 @@ def as_markdown(report: RunReport) -> str:
     title = f"## voiceprobe: {code.name.lower().replace('_', ' ')} (exit code {int(code)})"
     lines = [title, "", f"**{cell(report.sentence)}**"]
     if report.judged:
-        rows = [(f"{_SIGNS[each.claim]} {each.claim}", each.title, _why(each)) for each in missed_first(report.judged)]
+        rows = [
+            (f"{_SIGNS[objective.claim]} {objective.claim}", objective.title, _why(objective))
+            for objective in missed_first(report.judged)
+        ]
         lines += ["", *table(("verdict", "objective", "why"), rows)]
     lines += ["", *_stages(stage_table(summary))]
     if bounds := bounds_lines(summary, STAGES):

@@ -126,10 +126,14 @@ def turns_needed(verdicts: Sequence[Verdict]) -> str:
     that more turns cannot decide, why. Nothing where every objective has its verdict."""
     lacking = [verdict for verdict in verdicts if verdict.is_observable and verdict.met is None]
     # The share of open ones among a handful of turns says nothing yet.
-    lacking = [each for each in lacking if each.more_turns is not None or each.eligible >= each.minimum_turns]
+    lacking = [
+        verdict for verdict in lacking if verdict.more_turns is not None or verdict.eligible >= verdict.minimum_turns
+    ]
     if not lacking:
         return ""
-    worst = max(lacking, key=lambda each: math.inf if each.more_turns is None else each.more_s or each.more_turns)
+    worst = max(
+        lacking, key=lambda verdict: math.inf if verdict.more_turns is None else verdict.more_s or verdict.more_turns
+    )
     target = formatting.declared_percent(worst.target)
     if worst.more_turns is None:
         causes = formatting.causes(worst.open)
@@ -196,8 +200,8 @@ def _stages(rows: Sequence[StageSoFar]) -> Table:
 
 
 def _stage_line(row: StageSoFar) -> str:
-    shown = "/".join(each.removesuffix(" ms") for each in row.percentiles)
-    if not any(each.endswith(" ms") for each in row.percentiles):
+    shown = "/".join(figure.removesuffix(" ms") for figure in row.percentiles)
+    if not any(figure.endswith(" ms") for figure in row.percentiles):
         shown = "/".join(row.percentiles)
     values = "" if set(row.percentiles) == {formatting.DASH} else f" {shown}"
     return f"{row.label}{values} ({row.promise}: {row.so_far})" if row.promise else f"{row.label}{values}"

@@ -55,9 +55,14 @@ def as_markdown(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int |
         cells = [row_cells(check.name, row) for check, row in zip(verdict.checks, rows, strict=True)]
         lines += ["", *table(HEADINGS, cells)]
     if verdict.slices:
-        cells = [row_cells(slice_name(each.dimension, each.value), logged_row(each, "")) for each in verdict.slices]
-        words = ("worse here" if each.is_worse else "not shown to be worse" for each in verdict.slices)
-        of_slices = [(*each[:-1], word) for each, word in zip(cells, words, strict=True)]
+        cells = [
+            row_cells(slice_name(slice_verdict.dimension, slice_verdict.value), logged_row(slice_verdict, ""))
+            for slice_verdict in verdict.slices
+        ]
+        words = (
+            "worse here" if slice_verdict.is_worse else "not shown to be worse" for slice_verdict in verdict.slices
+        )
+        of_slices = [(*row[:-1], word) for row, word in zip(cells, words, strict=True)]
         lines += ["", *table(("slice", *HEADINGS[1:]), of_slices)]
     if note := explanation_of(rows):
         lines += ["", note]
@@ -67,20 +72,20 @@ def as_markdown(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int |
 def context_lines(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int | None) -> list[str]:
     """Return what the verdict is about, and what it waits for."""
     then = "the last one" if verdict.next_stage is None else f"then {verdict.next_stage}"
-    found = [f"stage {verdict.stage} ({declared_percent(verdict.share)} of callers, {then}), look {verdict.looks}"]
+    lines = [f"stage {verdict.stage} ({declared_percent(verdict.share)} of callers, {then}), look {verdict.looks}"]
     if since_unix_ns is not None:
-        found[0] += f", since {moment(since_unix_ns)}"
+        lines[0] += f", since {moment(since_unix_ns)}"
     cohorts, needed = verdict.cohorts, verdict.needed_sentence
     if cohorts is not None:
         both = (cohorts.candidate, cohorts.control)
-        found.append(", ".join(f"{turns(each.turns)} of {each.name}" for each in both))
-    found += [] if needed is None else [needed]
-    return [*found, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
+        lines.append(", ".join(f"{turns(cohort.turns)} of {cohort.name}" for cohort in both))
+    lines += [] if needed is None else [needed]
+    return [*lines, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
 
 
 def check_rows(checks: Sequence[CheckVerdict], plan: RolloutPlan) -> list[CheckRow]:
     """The checks of a verdict as people read them."""
-    return [logged_row(each, check_name(each, plan)) for each in checks]
+    return [logged_row(check, check_name(check, plan)) for check in checks]
 
 
 def row_cells(name: str, row: CheckRow) -> tuple[str, ...]:
@@ -145,17 +150,17 @@ def stage_line(plan: RolloutPlan, at: str) -> Text:
 
 def lines_below(verdict: RolloutVerdict, looks: Sequence[Look]) -> list[str]:
     """Return what the verdict is about, what else it waits for, and when that will be there."""
-    found: list[str] = []
+    lines: list[str] = []
     cohorts, ratio, needed = verdict.cohorts, verdict.sample_ratio, needed_sentence(verdict, looks)
     if cohorts is not None:
-        both = ", ".join(f"{turns(each.turns)} of {each.name}" for each in (cohorts.candidate, cohorts.control))
-        found.append(f"{both}, look {verdict.looks}")
+        both = ", ".join(f"{turns(cohort.turns)} of {cohort.name}" for cohort in (cohorts.candidate, cohorts.control))
+        lines.append(f"{both}, look {verdict.looks}")
         if ratio is not None:
             split, planned = percent(ratio.share), declared_percent(ratio.expected_share)
             unit = "calls" if verdict.units is None else f"{verdict.units.unit}s"
-            found[0] += f"; {split} of the {unit} are on {cohorts.candidate.name}, {planned} planned"
-    found += [] if needed is None else [needed]
-    return [*found, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
+            lines[0] += f"; {split} of the {unit} are on {cohorts.candidate.name}, {planned} planned"
+    lines += [] if needed is None else [needed]
+    return [*lines, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
 
 
 def needed_sentence(verdict: RolloutVerdict, looks: Sequence[Look]) -> str | None:

@@ -240,11 +240,11 @@ def _health(health: Generator, row: str) -> str:
 
 def _processes(run: RunInfo) -> str:
     ended = generator_loss(run) or f"all {run.processes} ended as they should"
-    turns = [each.turns for each in run.shares]
-    used = [each.cpu_ratio for each in run.shares if each.cpu_ratio is not None]
-    each = [f"{_range(turns, formatting.number)} turns each"] if turns else []
-    each += [f"≤ {_range(used, formatting.percent)} of a core in 3 of 4 s"] if used else []
-    return "; ".join([ended, *([", ".join(each)] if each else [])])
+    turns = [share.turns for share in run.shares]
+    used = [share.cpu_ratio for share in run.shares if share.cpu_ratio is not None]
+    per_process = [f"{_range(turns, formatting.number)} turns each"] if turns else []
+    per_process += [f"≤ {_range(used, formatting.percent)} of a core in 3 of 4 s"] if used else []
+    return "; ".join([ended, *([", ".join(per_process)] if per_process else [])])
 
 
 def _range(values: Sequence[float], shown: Callable[[float], str]) -> str:

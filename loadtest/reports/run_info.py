@@ -107,4 +107,4 @@ class RunInfo:
     @property
     def busiest_cpu_ratio(self) -> float | None:
         """The share of a core that the busiest process used; None where none reported it."""
-        return max((each.cpu_ratio for each in self.shares if each.cpu_ratio is not None), default=None)
+        return max((share.cpu_ratio for share in self.shares if share.cpu_ratio is not None), default=None)

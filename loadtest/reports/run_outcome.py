@@ -100,10 +100,14 @@ def _without_turns(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) 
 
 def exhausted(summary: Summary) -> str | None:
     """Return what this machine had no more of, and what to do, where that made most of the invalid turns; else None."""
-    found = [each for each in summary.failures if each.kind == "generator" and each.code in errno.errorcode.values()]
-    if not found or 2 * sum(each.turns for each in found) < summary.turns.invalid:
+    failures = [
+        failure
+        for failure in summary.failures
+        if failure.kind == "generator" and failure.code in errno.errorcode.values()
+    ]
+    if not failures or 2 * sum(failure.turns for failure in failures) < summary.turns.invalid:
         return None
-    return found[0].example
+    return failures[0].example
 
 
 def _remedy(run: RunInfo) -> str:

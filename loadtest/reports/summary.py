@@ -42,15 +42,15 @@ COHORT_METRICS: Final = shown_in("cohorts")
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `summary_object`: its file in this folder, with the figures of the generator's health."""
-    found = orjson.loads(files("loadtest.reports").joinpath("summary.schema.json").read_bytes())
-    generator = found["properties"]["generator"]
+    document = orjson.loads(files("loadtest.reports").joinpath("summary.schema.json").read_bytes())
+    generator = document["properties"]["generator"]
     for figure in SUMMARY_FIGURES:
         generator["properties"][figure.json_key] = {
             "type": [figure.json_type, "null"],
             "description": figure.definition,
         }
     generator["required"] += [figure.json_key for figure in SUMMARY_FIGURES]
-    return found
+    return document
 
 
 def summary_object(report: RunReport) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def summary_object(report: RunReport) -> dict[str, Any]:
         "metrics": {name: metric_object(name, summary.metrics.get(name)) for name in METRIC_NAMES},
         "objectives": [_objective(verdict) for verdict in report.verdicts],
         "failures": [json_of(cause) for cause in summary.failures],
-        "remarks": [json_of(each) for each in summary.remarks],
+        "remarks": [json_of(remark) for remark in summary.remarks],
         "retries": json_of(summary.retries, "asked", "asked_worst_ns", "waits", "waited_ns"),
         "cache": _cache(summary.cache),
         "fallback": _fallback(summary.fallback),
@@ -74,7 +74,7 @@ def summary_object(report: RunReport) -> dict[str, Any]:
             "by_route": dict(summary.routes.counts),
         },
         "cohorts": [_cohort(cohort) for cohort in summary.cohorts],
-        "wer_by_condition": [_condition(each) for each in summary.wer_by_condition],
+        "wer_by_condition": [_condition(condition) for condition in summary.wer_by_condition],
         "behavior": _behavior(summary),
         "beside": {
             "unknown_events": summary.beside.unknown,
@@ -90,7 +90,7 @@ def summary_object(report: RunReport) -> dict[str, Any]:
         "starts": _fields(summary.starts),
         "speech_bounds": json_of(summary.speech_bounds),
         "client_service_delta": _client_service_delta(summary.client_service_delta),
-        "model_servers": [_model_server(each) for each in run.model_servers],
+        "model_servers": [_model_server(server) for server in run.model_servers],
         "generator": _generator(run, summary, exit_code),
         "telemetry": _telemetry(run, summary),
         "exit_code": int(exit_code),
@@ -128,15 +128,15 @@ def metric_object(name: str, stats: MetricStats | None) -> dict[str, Any]:
     }
 
 
-def _measured_within(found: MeasuredWithin | None, *, is_duration: bool) -> dict[str, Any] | None:
+def _measured_within(measured: MeasuredWithin | None, *, is_duration: bool) -> dict[str, Any] | None:
     """The measurement bounds of the four statistics, each under the key of its statistic."""
-    if found is None:
+    if measured is None:
         return None
-    bounds: dict[str, Bounds | None] = {key: getattr(found, key) for key in STATISTICS}
+    bounds: dict[str, Bounds | None] = {key: getattr(measured, key) for key in STATISTICS}
     return {
-        **{f"{key}_s": [each / 1e9 for each in at] if is_duration and at else None for key, at in bounds.items()},
+        **{f"{key}_s": [bound / 1e9 for bound in at] if is_duration and at else None for key, at in bounds.items()},
         **{key: None if is_duration or at is None else list(at) for key, at in bounds.items()},
-        "turns_unknown": found.turns_unknown,
+        "turns_unknown": measured.turns_unknown,
     }
 
 
@@ -257,7 +257,7 @@ def _generator(run: RunInfo, summary: Summary, exit_code: ExitCode) -> Mapping[s
         "workers_missing": run.workers_missing,
         "cores": run.cores,
         "each": [
-            {"worker": each.worker or None, "turns": each.turns, "cpu_ratio": each.cpu_ratio} for each in run.shares
+            {"worker": share.worker or None, "turns": share.turns, "cpu_ratio": share.cpu_ratio} for share in run.shares
         ],
         **{figure.json_key: figure.json_value(health[figure.name]) for figure in SUMMARY_FIGURES},
         "approximate": [figure.json_key for figure in SUMMARY_FIGURES if figure.name in health.approximate],
@@ -281,10 +281,10 @@ def _calibration(cited: Citation | None) -> dict[str, Any] | None:
     }
 
 
-def _condition(found: WerByCondition) -> dict[str, Any]:
+def _condition(condition: WerByCondition) -> dict[str, Any]:
     """The rate of word errors of a profile; an interval from fewer than 20 turns is null."""
-    names = {"noise": found.noise_profile, "snr_db": found.snr_asked_db, "channel": found.channel_profile}
-    return names | json_of(found, "turns", "words", "characters", "errors", "wer", "interval")
+    names = {"noise": condition.noise_profile, "snr_db": condition.snr_asked_db, "channel": condition.channel_profile}
+    return names | json_of(condition, "turns", "words", "characters", "errors", "wer", "interval")
 
 
 def _model_server(server: ModelServer) -> dict[str, Any]:

@@ -59,22 +59,22 @@ def run_tables(run: RunInfo, summary: Summary) -> list[ReportTable]:
 def stage_table(summary: Summary) -> ReportTable:
     """Every stage with its percentiles, or why there is none."""
     stats = [summary.metrics[name] for name in STAGES if name in summary.metrics]
-    stats = [each for each in stats if each.n or each.name in _ALWAYS]
+    stats = [stage for stage in stats if stage.n or stage.name in _ALWAYS]
     warnings: list[str] = []
-    if any(each.n and each.unanswered for each in stats):
+    if any(stage.n and stage.unanswered for stage in stats):
         warnings.append(ANSWERED_NOTE)
         if unanswered := summary.metrics[HEADLINE].unanswered:
             turns = f"{number(unanswered)} of {formatting.turns(summary.turns.eligible)}"
             warnings.append(f"{turns} went unanswered: the objectives count them as bad")
-    withheld = [each for each in stats if not each.n and each.withheld]
-    notes = [f"not observable: {label(each.name)}: {each.withheld}" for each in withheld]
-    if any(0 < each.n < MIN_COUNT_FOR["p99"] for each in stats):
+    withheld = [stage for stage in stats if not stage.n and stage.withheld]
+    notes = [f"not observable: {label(stage.name)}: {stage.withheld}" for stage in withheld]
+    if any(0 < stage.n < MIN_COUNT_FOR["p99"] for stage in stats):
         notes.append("too few: a p95 needs 20 values, a p99 needs 100")
     return ReportTable(
         title="Stages",
         heading=("stage", *STATISTICS, "n"),
-        rows=[(stage_label(each.name, summary), *_stage_cells(each), answered(each)) for each in stats],
-        strong=frozenset(place for place, each in enumerate(stats) if each.name == HEADLINE),
+        rows=[(stage_label(stage.name, summary), *_stage_cells(stage), answered(stage)) for stage in stats],
+        strong=frozenset(place for place, stage in enumerate(stats) if stage.name == HEADLINE),
         warnings=tuple(warnings),
         notes=(*bounds_lines(summary, STAGES), *notes),
     )
@@ -89,7 +89,8 @@ def _stage_cells(stats: MetricStats) -> list[str]:
 def failure_table(summary: Summary) -> ReportTable:
     """A row per cause, the commonest first, with the reason recorded on one such turn."""
     rows = [
-        (number(each.turns), failure_label(each.kind, each.code), each.example or DASH) for each in summary.failures
+        (number(failure.turns), failure_label(failure.kind, failure.code), failure.example or DASH)
+        for failure in summary.failures
     ]
     heading = ("turns", "cause", "for example")
     return ReportTable(title="Why turns failed", heading=heading, rows=rows, texts=frozenset({1, 2}))
@@ -97,7 +98,7 @@ def failure_table(summary: Summary) -> ReportTable:
 
 def remark_table(summary: Summary) -> ReportTable:
     """A row per remark, the commonest first: the endpoint cut its reply short, or did not transcribe the question."""
-    rows = [(number(each.turns), each.remark) for each in summary.remarks]
+    rows = [(number(remark.turns), remark.remark) for remark in summary.remarks]
     return ReportTable(title=REMARKS, heading=("turns", "remark"), rows=rows, texts=frozenset({1}))
 
 
@@ -109,31 +110,33 @@ def _heard(metrics: Mapping[str, MetricStats]) -> list[str]:
 
 def _cohorts(summary: Summary) -> ReportTable:
     rows: list[tuple[str, ...]] = []
-    for each in summary.cohorts:
-        shares = (formatting.percent(each.cache.hit_rate), formatting.percent(fallback_rate(each.fallback)))
-        rows.append((each.cohort, number(each.turns.total), *_heard(each.metrics), *shares))
+    for cohort in summary.cohorts:
+        shares = (formatting.percent(cohort.cache.hit_rate), formatting.percent(fallback_rate(cohort.fallback)))
+        rows.append((cohort.cohort, number(cohort.turns.total), *_heard(cohort.metrics), *shares))
     return ReportTable(
         title="Cohorts",
         heading=("cohort", "turns", "v2v p50", "p95", "p99", "cache hits", "fallback"),
         rows=rows,
         caption="Voice to voice by cohort",
-        notes=tuple(bounds_of((each.cohort, each.metrics.get(HEADLINE)) for each in summary.cohorts)),
+        notes=tuple(bounds_of((cohort.cohort, cohort.metrics.get(HEADLINE)) for cohort in summary.cohorts)),
     )
 
 
 def _understood(conditions: Sequence[WerByCondition]) -> ReportTable:
     """Word (or character) error rate over profiles, with a bar, the interval and what it was taken from."""
-    units = counted_units(sum(each.words for each in conditions), sum(each.characters for each in conditions))
+    units = counted_units(
+        sum(condition.words for condition in conditions), sum(condition.characters for condition in conditions)
+    )
     rows = [
         (
-            condition_label(each.noise_profile, each.snr_asked_db, each.channel_profile),
-            formatting.percent(each.wer),
-            TOO_FEW if each.interval is None else " to ".join(map(formatting.percent, each.interval)),
-            "█" * round(_BAR_WIDTH * min(1.0, each.wer)),
-            number(each.words),
-            number(each.turns),
+            condition_label(condition.noise_profile, condition.snr_asked_db, condition.channel_profile),
+            formatting.percent(condition.wer),
+            TOO_FEW if condition.interval is None else " to ".join(map(formatting.percent, condition.interval)),
+            "█" * round(_BAR_WIDTH * min(1.0, condition.wer)),
+            number(condition.words),
+            number(condition.turns),
         )
-        for each in conditions
+        for condition in conditions
     ]
     return ReportTable(
         title="What the endpoint understood",
@@ -147,12 +150,12 @@ def _understood(conditions: Sequence[WerByCondition]) -> ReportTable:
 def _phases(summary: Summary) -> ReportTable:
     """A row per phase in the order of time; ramps are faint, as they are in no other figure."""
     rows: list[tuple[str, ...]] = []
-    for each in summary.phases:
-        turns = each.turns
+    for phase in summary.phases:
+        turns = phase.turns
         ok = formatting.percent(turns.ok / turns.eligible if turns.eligible else None)
-        name = f"{each.phase} (ramp)" if each.is_ramp else each.phase
-        starts = () if summary.starts is None else (_starts(each.starts),)
-        rows.append((name, number(turns.total), number(turns.invalid), ok, *_heard(each.metrics), *starts))
+        name = f"{phase.phase} (ramp)" if phase.is_ramp else phase.phase
+        starts = () if summary.starts is None else (_starts(phase.starts),)
+        rows.append((name, number(turns.total), number(turns.invalid), ok, *_heard(phase.metrics), *starts))
     starts_heading = () if summary.starts is None else ("starts",)
     return ReportTable(
         title="Phases",
@@ -160,8 +163,8 @@ def _phases(summary: Summary) -> ReportTable:
         rows=rows,
         texts=frozenset({0, 7}),
         caption="Voice to voice by phase",
-        faint=frozenset(place for place, each in enumerate(summary.phases) if each.is_ramp),
-        notes=tuple(bounds_of((each.phase, each.metrics.get(HEADLINE)) for each in summary.phases)),
+        faint=frozenset(place for place, phase in enumerate(summary.phases) if phase.is_ramp),
+        notes=tuple(bounds_of((phase.phase, phase.metrics.get(HEADLINE)) for phase in summary.phases)),
     )
 
 
@@ -178,19 +181,19 @@ def _model_servers(servers: Sequence[ModelServer]) -> ReportTable:
     requests, of all clients."""
     rows = [
         (
-            each.name if each.model is None else f"{each.name}: {each.model}",
+            server.name if server.model is None else f"{server.name}: {server.model}",
             NOT_KNOWN
-            if each.prefix_hits_per_token is None or each.prefix_tokens is None
-            else f"{formatting.percent(each.prefix_hits_per_token)} of {number(each.prefix_tokens)}",
-            NOT_KNOWN if each.waiting_most is None else f"≤ {number(each.waiting_most)}",
+            if server.prefix_hits_per_token is None or server.prefix_tokens is None
+            else f"{formatting.percent(server.prefix_hits_per_token)} of {number(server.prefix_tokens)}",
+            NOT_KNOWN if server.waiting_most is None else f"≤ {number(server.waiting_most)}",
             NOT_KNOWN
-            if each.queue is None or each.queue.mean_s is None
-            else formatting.milliseconds(each.queue.mean_s * 1e9),
-            _p95(each.queue),
-            _p95(each.first_token),
-            f"{each.readings} of {each.readings + each.failed_readings}",
+            if server.queue is None or server.queue.mean_s is None
+            else formatting.milliseconds(server.queue.mean_s * 1e9),
+            _p95(server.queue),
+            _p95(server.first_token),
+            f"{server.readings} of {server.readings + server.failed_readings}",
         )
-        for each in servers
+        for server in servers
     ]
     return ReportTable(
         title="Model servers, from their own metrics (all of their requests, not only this run's)",
@@ -258,7 +261,9 @@ def stage_label(metric: str, summary: Summary) -> str:
 
 def _rate_name(conditions: Sequence[WerByCondition]) -> str:
     """Return what the rate of word errors of some conditions is called: by the units of their texts."""
-    return error_rate_name(sum(each.words for each in conditions), sum(each.characters for each in conditions))
+    return error_rate_name(
+        sum(condition.words for condition in conditions), sum(condition.characters for condition in conditions)
+    )
 
 
 def fallback_rate(fallback: ShareByName) -> float | None:
@@ -287,9 +292,9 @@ def bounds_of(named: Iterable[tuple[str, MetricStats | None]]) -> list[str]:
 
 def _unknown(measured: Sequence[tuple[str, MetricStats]]) -> list[str]:
     of_turns = [
-        (name, each.measured_within.turns_unknown, each.n)
-        for name, each in measured
-        if each.n and each.measured_within is not None and each.name in _BOUNDED
+        (name, stats.measured_within.turns_unknown, stats.n)
+        for name, stats in measured
+        if stats.n and stats.measured_within is not None and stats.name in _BOUNDED
     ]
     unknown = [(name, some, n) for name, some, n in of_turns if some]
     if not unknown:

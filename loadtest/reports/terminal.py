@@ -75,14 +75,14 @@ def _verdicts(report: RunReport) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=12)
     table.add_column(overflow="fold")
-    for each in missed_first(report.judged):
-        sign, style = _SIGNS[each.claim]
-        table.add_row(Text(f"{sign} {each.claim}", style=f"bold {style}"), Text(each.title, style="bold"))
+    for objective in missed_first(report.judged):
+        sign, style = _SIGNS[objective.claim]
+        table.add_row(Text(f"{sign} {objective.claim}", style=f"bold {style}"), Text(objective.title, style="bold"))
         lines = (
-            (each.line, ""),
-            (each.tail, "" if each.claim == "met" else "yellow"),
-            (each.counts_sentence, "dim"),
-            (each.sampling_sentence, "dim"),
+            (objective.line, ""),
+            (objective.tail, "" if objective.claim == "met" else "yellow"),
+            (objective.counts_sentence, "dim"),
+            (objective.sampling_sentence, "dim"),
         )
         for line, style in lines:
             if line is not None:

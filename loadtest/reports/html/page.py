@@ -255,8 +255,10 @@ def _objective(judged: JudgedObjective) -> str:
 
 def _threshold_ns(report: RunReport) -> float | None:
     """The threshold of the first objective on voice-to-voice of all turns."""
-    found = (each for each in report.objectives if each.metric == HEADLINE and not each.is_of_a_part)
-    return next((float(each.threshold) for each in found if each.threshold is not None), None)
+    whole = (
+        objective for objective in report.objectives if objective.metric == HEADLINE and not objective.is_of_a_part
+    )
+    return next((float(objective.threshold) for objective in whole if objective.threshold is not None), None)
 
 
 def _over_time(report: RunReport) -> str:
@@ -295,12 +297,17 @@ def _stages(report: RunReport) -> str:
 
 
 def _stack(report: RunReport) -> str:
-    stages = [each for each in report.pictures.stages.values() if each.p50_ns is not None]
+    stages = [stage for stage in report.pictures.stages.values() if stage.p50_ns is not None]
     if not stages:
         return ""
     rows = [
-        (each.label, _stage_figure(each, each.p50_ns), _stage_figure(each, each.p95_ns), formatting.number(each.n))
-        for each in stages
+        (
+            stage.label,
+            _stage_figure(stage, stage.p50_ns),
+            _stage_figure(stage, stage.p95_ns),
+            formatting.number(stage.n),
+        )
+        for stage in stages
     ]
     listed = folded("The stages as a table", table("Where a turn's time goes", ("stage", "p50", "p95", "n"), rows))
     hint = (

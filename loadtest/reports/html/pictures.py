@@ -67,7 +67,7 @@ def _rolling(answered: Sequence[tuple[float, float]], name: str, size: int) -> C
     last = len(answered) - size
     for begin in sorted({*range(0, last + 1, max(1, size // 4)), last} if last >= 0 else ()):
         window = answered[begin : begin + size]
-        value = shown_percentile((each for _, each in window), name)
+        value = shown_percentile((latency for _, latency in window), name)
         if value is not None:
             points.append(((window[0][0] + window[-1][0]) / 2, value))
     return [points] if points else []
@@ -114,8 +114,8 @@ def draw_stages(summary: Summary, objectives: Sequence[Objective]) -> str:
         stats = summary.metrics.get(name)
         if stats is None or not stats.n or DEFINITIONS[name].unit != "ns":
             continue
-        whole = [each for each in objectives if each.metric == name and not each.is_of_a_part]
-        thresholds = sorted({float(each.threshold) for each in whole if each.threshold is not None})
+        whole = [objective for objective in objectives if objective.metric == name and not objective.is_of_a_part]
+        thresholds = sorted({float(objective.threshold) for objective in whole if objective.threshold is not None})
         if thresholds or any(getattr(stats, which) for which in STATISTICS):
             rows += _stage_rows(tables.label(name), stats, thresholds)
     labels = list(dict.fromkeys(row["name"] for row in rows))
@@ -148,16 +148,16 @@ def draw_stack(stages: Sequence[StageStats]) -> str:
     rows: list[Row] = []
     for which in ("p50", "p95"):
         at = 0.0
-        for each in stages:
-            value = max(0.0, getattr(each, f"{which}_ns") or 0.0)
+        for stage in stages:
+            value = max(0.0, getattr(stage, f"{which}_ns") or 0.0)
             if value:
                 text, end = formatting.milliseconds(value, unit=False), at + in_milliseconds(value)
-                bar: dict[str, Any] = {"stage": each.label, "low": at, "high": end, "text": text}
-                rows.append({"statistic": which, **bar, "words": f"{each.label} {text} ms"})
+                bar: dict[str, Any] = {"stage": stage.label, "low": at, "high": end, "text": text}
+                rows.append({"statistic": which, **bar, "words": f"{stage.label} {text} ms"})
                 at = end
-        if all(getattr(each, f"{which}_ns") is None for each in stages):
+        if all(getattr(stage, f"{which}_ns") is None for stage in stages):
             rows.append({"statistic": which, "missing": tables.TOO_FEW})
-    spec = charts.stage_stack([(each.name, each.label) for each in stages], PAGE)
+    spec = charts.stage_stack([(stage.name, stage.label) for stage in stages], PAGE)
     return both_sizes(Picture(rows, spec, "Where a turn's time goes, by stage; the table has the figures"))
 
 
@@ -182,7 +182,7 @@ def histogram(values_ns: Sequence[float]) -> LatencyBins | None:
     low, high = min(values_ns), max(values_ns)
     wanted = max(_FEWEST_BINS, min(_MOST_BINS, round(2 * math.sqrt(len(values_ns)))))
     span_ms = max(in_milliseconds(high - low), 1.0)
-    width = next((each for each in _WIDTHS_MS if span_ms / each <= wanted), _WIDTHS_MS[-1]) * NS_PER_MS
+    width = next((width_ms for width_ms in _WIDTHS_MS if span_ms / width_ms <= wanted), _WIDTHS_MS[-1]) * NS_PER_MS
     begin = math.floor(low / width) * width
     counts = [0] * (int((high - begin) // width) + 1)
     for value in values_ns:

@@ -62,9 +62,9 @@ def _head(report: RolloutReport) -> str:
     plan, verdict = report.plan, report.verdict
     cohorts, needed = verdict.cohorts, verdict.needed_sentence
     both = () if cohorts is None else (cohorts.candidate, cohorts.control)
-    counts = ", ".join(f"{turns(each.turns)} of {each.name}" for each in both)
+    counts = ", ".join(f"{turns(cohort.turns)} of {cohort.name}" for cohort in both)
     figures = [counts, f"error level {declared_percent(plan.error_level)}", needed or ""]
-    shown = "".join(f"<p>{prose(each)}</p>" for each in (*verdict.other_reasons, *verdict.notes))
+    shown = "".join(f"<p>{prose(line)}</p>" for line in (*verdict.other_reasons, *verdict.notes))
     return (
         f'<header><p class="hint">voiceprobe · rollout {text_of(plan.name)}</p>'
         f"<h1>{text_of(plan.candidate)} in place of <span>{text_of(plan.control)}</span></h1>"
@@ -108,7 +108,7 @@ def _checks(report: RolloutReport) -> str:
 
 def _funnels(report: RolloutReport) -> str:
     shown: list[str] = []
-    verdicts = [found for each in report.entries if (found := each.logged) is not None]
+    verdicts = [verdict for entry in report.entries if (verdict := entry.logged) is not None]
     for check in report.plan.checks:
         of = funnel_of(verdicts, check.name)
         if of.limit is None or not any(look.upper is not None for look in of.points):
@@ -137,18 +137,20 @@ def _funnels(report: RolloutReport) -> str:
 
 def _curves(report: RolloutReport) -> str:
     both = (report.control, report.candidate)
-    if not all(each.values_ns for each in both):
+    if not all(cohort.values_ns for cohort in both):
         return ""
-    most = max(each.values_ns[min(len(each.values_ns) - 1, int(_SHOWN_SHARE * len(each.values_ns)))] for each in both)
+    most = max(
+        cohort.values_ns[min(len(cohort.values_ns) - 1, int(_SHOWN_SHARE * len(cohort.values_ns)))] for cohort in both
+    )
     rows: list[dict[str, Any]] = []
-    for each in both:
-        step = max(1, len(each.values_ns) // _CURVE_POINTS)
+    for cohort in both:
+        step = max(1, len(cohort.values_ns) // _CURVE_POINTS)
         rows += [
-            {"cohort": each.name, "ms": in_milliseconds(each.values_ns[place]), "share": (place + 1) / each.turns}
-            for place in (*range(0, len(each.values_ns), step), len(each.values_ns) - 1)
-            if each.values_ns[place] <= most
+            {"cohort": cohort.name, "ms": in_milliseconds(cohort.values_ns[place]), "share": (place + 1) / cohort.turns}
+            for place in (*range(0, len(cohort.values_ns), step), len(cohort.values_ns) - 1)
+            if cohort.values_ns[place] <= most
         ]
-    names = [each.name for each in both]
+    names = [cohort.name for cohort in both]
     alternative = f"Cumulative curves of voice to voice: {names[1]} and {names[0]}"
     drawn = both_sizes(Picture(rows, curves(names, PAGE), alternative))
     hint = f"Share of turns answered within a time, at stage {report.verdict.stage}; a turn without an answer never is."
