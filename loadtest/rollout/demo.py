@@ -148,17 +148,17 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
         clock = DemoClock(interruption, parts, console)
         _wait_for_callers(parts.sidecar.store, request.load.users or 1, clock)
         began_s, longest_s = time.monotonic(), _asked(request).run_time_s or 0.0
-        found: list[DemoRollout] = []
+        rollouts: list[DemoRollout] = []
         for file, plan in plans:
             left_s = longest_s - (time.monotonic() - began_s)
-            found.append(_carry(file, plan, parts.sidecar.store, clock, left_s))
-            console.print(found[-1].line, soft_wrap=True, highlight=False)
-            if not found[-1].is_as_expected:
+            rollouts.append(_carry(file, plan, parts.sidecar.store, clock, left_s))
+            console.print(rollouts[-1].line, soft_wrap=True, highlight=False)
+            if not rollouts[-1].is_as_expected:
                 break
         lasted_s = time.monotonic() - began_s
-        code = _ending(found, lasted_s, console)
+        code = _ending(rollouts, lasted_s, console)
         if request.json_file is not None:
-            write_json(request.json_file, _object(found, lasted_s))
+            write_json(request.json_file, _object(rollouts, lasted_s))
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
             stay(str(processes.wait_until_ready(parts.dashboard, READY_S)["url"]), console)
     return code
@@ -185,7 +185,9 @@ def _lay_out(request: RolloutDemoRequest) -> list[tuple[Path, RolloutPlan]]:
             if file.suffix in (".json", ".toml"):
                 shutil.copyfile(file, folder / file.name)
         corpus = open_corpus(BUNDLED)
-        by_length = sorted(corpus.utterances, key=lambda each: each.speech_end_sample / each.sample_rate_hz)
+        by_length = sorted(
+            corpus.utterances, key=lambda utterance: utterance.speech_end_sample / utterance.sample_rate_hz
+        )
         write_excerpt(corpus, by_length[:UTTERANCES], out / "corpus")
     except OSError as error:
         raise OutputError(f"{folder} could not be written: {error.strerror}; make room or name another place") from None
@@ -234,7 +236,7 @@ def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
     dashboard = processes.start("dashboard", ["-m", "dashboard", *page], logs, says_ready=True)
     stack.enter_context(processes.ending(dashboard))
     ready = wait_for_sidecar(sidecar)
-    (target,) = {str(processes.wait_until_ready(each, READY_S)["url"]) for each in assistants}
+    (target,) = {str(processes.wait_until_ready(assistant, READY_S)["url"]) for assistant in assistants}
     callers = _start_callers(request, target, ready.url)
     stack.enter_context(processes.ending(callers))
     return DemoParts(ready, dashboard, callers)
@@ -273,17 +275,17 @@ def _carry(file: Path, plan: RolloutPlan, store: Path, clock: DemoClock, at_most
         view = stack.enter_context(live_rollout(plan, clock.console, clock.unix_ns))
         runner = RolloutRunner(plan, rollout, share_changer(plan, file), clock, view, LOOK_EVERY_S)
         code = runner.run(max(1.0, at_most_s))
-        record = next(each for each in reader.rollouts() if each.name == plan.name)
-    last = {each.stage: each.look for each in record.verdicts}
+        record = next(record for record in reader.rollouts() if record.name == plan.name)
+    last = {verdict.stage: verdict.look for verdict in record.verdicts}
     stages = tuple(f"{name}: {look.candidate_turns} and {look.control_turns} turns" for name, look in last.items())
     sentence = record.verdicts[-1].verdict.sentence if record.verdicts else ""
     return DemoRollout(plan.name, code, clock.monotonic_s() - began_s, sentence, stages)
 
 
-def _ending(found: list[DemoRollout], lasted_s: float, console: Console) -> ExitCode:
-    if any(each.code is ExitCode.INTERRUPTED for each in found):
+def _ending(rollouts: list[DemoRollout], lasted_s: float, console: Console) -> ExitCode:
+    if any(rollout.code is ExitCode.INTERRUPTED for rollout in rollouts):
         return ExitCode.INTERRUPTED
-    if len(found) == len(CHANGES) and all(each.is_as_expected for each in found):
+    if len(rollouts) == len(CHANGES) and all(rollout.is_as_expected for rollout in rollouts):
         console.print(f"both rollouts were decided in {lasted_s:.0f} s", soft_wrap=True, highlight=False)
         return ExitCode.OK
     console.print(
@@ -294,17 +296,17 @@ def _ending(found: list[DemoRollout], lasted_s: float, console: Console) -> Exit
     return ExitCode.UNDECIDED
 
 
-def _object(found: list[DemoRollout], lasted_s: float) -> dict[str, Any]:
+def _object(rollouts: list[DemoRollout], lasted_s: float) -> dict[str, Any]:
     return {
         "lasted_s": lasted_s,
         "rollouts": [
             {
-                "name": each.name,
-                "exit_code": int(each.code),
-                "lasted_s": each.lasted_s,
-                "sentence": each.sentence,
-                "stages": list(each.stages),
+                "name": rollout.name,
+                "exit_code": int(rollout.code),
+                "lasted_s": rollout.lasted_s,
+                "sentence": rollout.sentence,
+                "stages": list(rollout.stages),
             }
-            for each in found
+            for rollout in rollouts
         ],
     }

@@ -78,7 +78,7 @@ class RolloutView:
             self._key, self._printed_unix_ns = key, now
             cohorts = verdict.cohorts
             counts = "" if cohorts is None else f"{cohorts.candidate.turns} and {cohorts.control.turns} turns"
-            more = "; ".join(each for each in (counts, needed_sentence(verdict, self._looks)) if each)
+            more = "; ".join(text for text in (counts, needed_sentence(verdict, self._looks)) if text)
             self.line(f"{verdict.sentence} [{more}]" if more else verdict.sentence)
 
     def line(self, text: str) -> None:

@@ -140,7 +140,7 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
         clock = RolloutClock(stack.enter_context(Interruption()))
         rollout: EvaluatedRollout | None = _of_sidecar(request, plan.name)
         if rollout is None:
-            files = [*zip((plan.name, *(each.name for each in others)), (request.plan, *request.also), strict=True)]
+            files = [*zip((plan.name, *(other.name for other in others)), (request.plan, *request.also), strict=True)]
             reader = stack.enter_context(opened_store(request.store))
             log = request.log or Path(request.store)
             here = RolloutHere(files, log, reader, objectives, unix_ns=clock.unix_ns, every_s=request.every_s)

@@ -45,16 +45,16 @@ def report_rollout(request: RolloutReportRequest, console: Console, *, now_unix_
     if fault := unwritable(request.html):
         raise UsageError(fault)
     with opened_store(request.store) as reader:
-        record = next((each for each in reader.rollouts() if each.name == plan.name), None)
-        found = (
+        record = next((record for record in reader.rollouts() if record.name == plan.name), None)
+        report = (
             _looked(plan, reader, objectives, now_unix_ns)
             if record is None or not record.verdicts
             else _kept(plan, reader, record)
         )
-    write_result(request.html, rollout_as_html(found).encode())
-    console.print(found.verdict.sentence, soft_wrap=True, markup=False, highlight=False)
+    write_result(request.html, rollout_as_html(report).encode())
+    console.print(report.verdict.sentence, soft_wrap=True, markup=False, highlight=False)
     console.print(f"report: {request.html}", soft_wrap=True, markup=False, highlight=False)
-    return EXIT_CODES[found.verdict.verdict]
+    return EXIT_CODES[report.verdict.verdict]
 
 
 def _kept(plan: RolloutPlan, reader: StoreReader, record: RolloutRecord) -> RolloutReport:
@@ -102,10 +102,10 @@ def _question(plan: RolloutPlan, since_unix_ns: int | None) -> RolloutQuestion:
     return replace(asked, metrics=(HEADLINE,), reported=(), slices=(), with_audio=False)
 
 
-def _curve(found: CohortTurns) -> CohortCurve:
-    values = found.number(HEADLINE)
-    if values is None or not found.turns:
-        return CohortCurve(found.cohort, (), 0)
-    has_value = found.valid & ~np.isnan(values)
+def _curve(cohort_turns: CohortTurns) -> CohortCurve:
+    values = cohort_turns.number(HEADLINE)
+    if values is None or not cohort_turns.turns:
+        return CohortCurve(cohort_turns.cohort, (), 0)
+    has_value = cohort_turns.valid & ~np.isnan(values)
     answered = np.sort(values[has_value])
-    return CohortCurve(found.cohort, tuple(map(float, answered)), int(np.count_nonzero(found.eligible | has_value)))
+    return CohortCurve(cohort_turns.cohort, tuple(map(float, answered)), int(np.count_nonzero(cohort_turns.eligible | has_value)))

@@ -111,11 +111,11 @@ class SidecarVerdicts:
         if answer.status != OK:
             raise self._sidecar.refused(answer)
         try:
-            found = msgspec.json.decode(answer.content, type=EvaluatedVerdict)
+            verdict = msgspec.json.decode(answer.content, type=EvaluatedVerdict)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._sidecar.another_version_error("its verdict", error) from error
-        texts = {name: tuple(one_line(each, _LONGEST_WORDS) for each in getattr(found, name)) for name in _TEXTS}
-        return msgspec.structs.replace(found, sentence=one_line(found.sentence, _LONGEST_WORDS), **texts)
+        texts = {name: tuple(one_line(line, _LONGEST_WORDS) for line in getattr(verdict, name)) for name in _TEXTS}
+        return msgspec.structs.replace(verdict, sentence=one_line(verdict.sentence, _LONGEST_WORDS), **texts)
 
     def begin(self, stage: str, *, is_settled: bool = False) -> StageAnswer:
         """See `EvaluatedRollout`."""

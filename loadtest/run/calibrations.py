@@ -37,15 +37,15 @@ def keep(stored: dict[str, Any]) -> Path:
 
 def kept() -> list[Stored]:
     """Every calibration that can be read. One that cannot, or is of another schema, is as if it had not been made."""
-    found: list[Stored] = []
+    stored: list[Stored] = []
     for file in sorted(calibrations_folder().glob("*.json")):
         try:
             value = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(value, dict) and value.get("schema_version") == CALIBRATION_SCHEMA:
-            found.append(value)
-    return found
+            stored.append(value)
+    return stored
 
 
 def citation(users: int, processes: int) -> Citation:

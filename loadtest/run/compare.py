@@ -45,23 +45,23 @@ def compare(request: CompareRequest, console: Console) -> ExitCode:
     margin = _checked(request)
     given = None if request.slo is None else load_objectives(request.slo)
     entries = named_runs(request.runs, lambda: list_default(request.places), may_repeat=False)
-    found = compare_entries(
+    comparisons = compare_entries(
         entries, margin, compared_by(entries, given), lambda store: open_store(store, sidecar_token())
     )
-    for each in found:
-        _print(each, console)
-    if len(found) > 1:
+    for comparison in comparisons:
+        _print(comparison, console)
+    if len(comparisons) > 1:
         by_chance = "one verdict in forty may be wrong, and one pair in twenty that does not differ may have a mark"
         console.print(f"each comparison holds by itself; by chance, {by_chance}", style="dim", soft_wrap=True)
     if request.json_file is not None:
-        write_json(request.json_file, reports.comparison_object(found))
+        write_json(request.json_file, reports.comparison_object(comparisons))
     if request.html_file is not None:
         from loadtest.reports.comparison_html import comparison_html  # imports what draws, which takes 0.3 s
 
-        write_result(request.html_file, comparison_html(found).encode())
+        write_result(request.html_file, comparison_html(comparisons).encode())
     if request.markdown_file is not None:
-        write_result(request.markdown_file, reports.comparison_markdown(found).encode())
-    return reports.exit_code(found)
+        write_result(request.markdown_file, reports.comparison_markdown(comparisons).encode())
+    return reports.exit_code(comparisons)
 
 
 def _checked(request: CompareRequest) -> RegressionMargin:
@@ -90,21 +90,21 @@ def _checked(request: CompareRequest) -> RegressionMargin:
     return RegressionMargin(value_ns, request.metric, request.statistic)
 
 
-def _print(each: RunComparison, console: Console) -> None:
-    for line in sentences.context_lines(each):
+def _print(comparison: RunComparison, console: Console) -> None:
+    for line in sentences.context_lines(comparison):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    style = {"worse": "bold red", "within": "bold green", "undecided": "bold yellow"}[each.state]
-    console.print(each.sentence, style=style, soft_wrap=True, markup=False, highlight=False)
-    for title, found in sentences.grouped(each):
+    style = {"worse": "bold red", "within": "bold green", "undecided": "bold yellow"}[comparison.state]
+    console.print(comparison.sentence, style=style, soft_wrap=True, markup=False, highlight=False)
+    for title, differences in sentences.grouped(comparison):
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
         for place, name in enumerate((title, *reports.NARROW_HEADINGS[1:])):
             is_figure = 0 < place < 4
             ratio = None if place else 1
             table.add_column(name, justify="right" if is_figure else "left", overflow="fold", ratio=ratio)
-        for difference in found:
+        for difference in differences:
             style = {True: "red", False: "green", None: None}[difference.is_worse]
             table.add_row(*reports.narrow_row(difference), style=style)
         console.print(table, markup=False)
-    for line in sentences.footnotes(each):
+    for line in sentences.footnotes(comparison):
         console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
     console.print()

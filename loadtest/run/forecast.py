@@ -52,7 +52,9 @@ class Forecast:
 def needs(objectives: Sequence[Objective], counted: Counted) -> Need:
     """Return what the objectives over all turns (or calls) need. How many are of a part of them is not known
     beforehand."""
-    targets = [each.target for each in objectives if each.counts == counted and not each.is_of_a_part]
+    targets = [
+        objective.target for objective in objectives if objective.counts == counted and not objective.is_of_a_part
+    ]
     return max((Need(minimum_for_target(target), target) for target in targets), key=lambda n: n.most, default=Need())
 
 

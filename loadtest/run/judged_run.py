@@ -97,7 +97,7 @@ def judged_run(
         limit=load_not_as_asked(info),
         measured_s=measured_s(summary, stored.record),
     )
-    verdicts = [replace(each, sampling=evidence.sampling.get(each.name)) for each in judged.verdicts]
+    verdicts = [replace(verdict, sampling=evidence.sampling.get(verdict.name)) for verdict in judged.verdicts]
     return RunReport(
         run=info,
         summary=summary,
@@ -110,8 +110,8 @@ def judged_run(
 
 def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:
     """The run of a target that could not be reached: none of its processes was started, so none was lost."""
-    found = replace(info, started_unix_ns=target.found_unix_ns, connect_failure=target.reason, lost=())
-    return found, replace(summary, unreached=target.reason)
+    changed = replace(info, started_unix_ns=target.found_unix_ns, connect_failure=target.reason, lost=())
+    return changed, replace(summary, unreached=target.reason)
 
 
 def print_and_write(report: RunReport, console: Console, json_file: Path | None) -> ExitCode:
@@ -147,7 +147,7 @@ class _StoredRun:
     @classmethod
     def read(cls, reader: StoreReader, run_id: str) -> "_StoredRun":
         """Read what the store of `reader` holds of a run. Raises StoreError."""
-        record = next((each for each in reader.runs() if each.run_id == run_id), None)
+        record = next((record for record in reader.runs() if record.run_id == run_id), None)
         return cls(
             run_id=run_id,
             record=record,
@@ -183,8 +183,8 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         elapsed_s=_elapsed_s(known),
         processes=processes,
         shares=tuple(
-            ProcessShare(worker=each.worker, turns=each.turns, cpu_ratio=each.cpu_ratio)
-            for each in sorted(known, key=lambda process: process.worker)
+            ProcessShare(worker=process.worker, turns=process.turns, cpu_ratio=process.cpu_ratio)
+            for process in sorted(known, key=lambda process: process.worker)
         ),
         cores=declared.whole("cores"),
         profile=RunProfile(
@@ -324,14 +324,14 @@ def _dots(reader: StoreReader, summary: Summary) -> list[tuple[int, float | None
     """The valid turns that asked something: when each began, and its voice-to-voice. A turn without one although it
     was answered is left out."""
     value_of = METRICS["voice_to_voice"].value
-    found: list[tuple[int, float | None]] = []
+    dots: list[tuple[int, float | None]] = []
     for turn in reader.turns(summary.filter, limit=MOST_DOTS, source=source_of(summary.filter)):
         if turn.outcome == "invalid" or turn.turn_kind == "silence" or turn.phase_kind == RAMP:
             continue
         value = value_of(turn)
         if value is not None or is_unanswered(turn):
-            found.append((turn.started_unix_ns, value))
-    return found
+            dots.append((turn.started_unix_ns, value))
+    return dots
 
 
 def _values_ns(reader: StoreReader, where: Filter, total: int) -> list[float] | None:

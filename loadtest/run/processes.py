@@ -113,13 +113,13 @@ class Child:
         """Processes of its group that still run; a process that nobody waits for any more does not."""
         if not hasattr(os, "getpgid"):
             return []
-        found: list[int] = []
+        pids: list[int] = []
         for process in psutil.process_iter(["status"]):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 alive = process.info["status"] != psutil.STATUS_ZOMBIE
                 if alive and process.pid != self.process.pid and os.getpgid(process.pid) == self.process.pid:
-                    found.append(process.pid)
-        return found
+                    pids.append(process.pid)
+        return pids
 
     def _signal_others(self, number: signal.Signals) -> None:
         for pid in self._others():
@@ -170,8 +170,8 @@ def reason_in(text: str) -> str:
     lines = _without_tables(text)
     errors = [line for line in lines if _ERROR.match(line)]
     ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
-    found = [*errors[-1:], *ours[-_LAST_LINES:]] or lines[-_LAST_LINES:]
-    return "; ".join(dict.fromkeys(found))
+    shown = [*errors[-1:], *ours[-_LAST_LINES:]] or lines[-_LAST_LINES:]
+    return "; ".join(dict.fromkeys(shown))
 
 
 def _without_tables(text: str) -> list[str]:

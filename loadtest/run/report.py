@@ -159,10 +159,10 @@ def _runs(reader: StoreReader, store: str | Path) -> Sequence[RunRecord]:
 
 def _choose(runs: Sequence[RunRecord], run_id: str | None, store: str | Path) -> RunRecord:
     named = (run for run in runs if run.run_id == run_id)
-    found = newest_run(runs) if run_id is None else next(named, None)
-    if found is None:
+    run = newest_run(runs) if run_id is None else next(named, None)
+    if run is None:
         raise UsageError(f"--run {run_id!r} is not in {store}: --list shows the runs that are")
-    return found
+    return run
 
 
 def choose_run(reader: StoreReader, run_id: str | None, store: str | Path) -> RunRecord:

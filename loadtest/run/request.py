@@ -157,7 +157,7 @@ def check(request: RunRequest) -> CheckedRun:
     if faults or chosen is None:
         raise UsageError("\n".join(faults))
     corpus, utterances = chosen
-    speech_s = statistics.fmean(each.speech_s for each in utterances)
+    speech_s = statistics.fmean(utterance.speech_s for utterance in utterances)
     if request.slo is None:
         built_in = built_in_objectives(_not_observable(request.settings))
         objectives = built_in.objectives

@@ -150,15 +150,15 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
         # Kept before anybody hears of it: a roll back that was printed stays one.
         if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
             write_result(request.history_file, encode_history(verdict.history))
-    found = rollout_verdict(plan, verdict)
-    _print(plan, verdict, found, console)
+    result = rollout_verdict(plan, verdict)
+    _print(plan, verdict, result, console)
     if request.json_file is not None:
-        write_json(request.json_file, msgspec.to_builtins(found))
+        write_json(request.json_file, msgspec.to_builtins(result))
     if request.junit_file is not None:
         write_result(request.junit_file, reports.as_junit(plan, verdict))
     if request.markdown_file is not None:
         write_result(
-            request.markdown_file, reports.as_markdown(plan, found, verdict.history.stage_since_unix_ns).encode()
+            request.markdown_file, reports.as_markdown(plan, result, verdict.history.stage_since_unix_ns).encode()
         )
     return EXIT_CODES[verdict.verdict]
 
@@ -219,22 +219,22 @@ def _at_stage(
 def moment_unix_ns(text: str) -> int:
     """The moment that --since gives. Raises UsageError."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise UsageError(f"--since {text!r} is not a moment with its time zone: write it as 2026-11-02T08:00:00Z")
-    return round(found.timestamp() * 1e6) * 1000
+    return round(moment.timestamp() * 1e6) * 1000
 
 
-def _print(plan: RolloutPlan, verdict: GateVerdict, found: RolloutVerdict, console: Console) -> None:
-    lines = [f"  {line}" for line in reports.context_lines(plan, found, verdict.history.stage_since_unix_ns)]
+def _print(plan: RolloutPlan, verdict: GateVerdict, result: RolloutVerdict, console: Console) -> None:
+    lines = [f"  {line}" for line in reports.context_lines(plan, result, verdict.history.stage_since_unix_ns)]
     for line in (verdict.sentence, *lines):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    if found.checks:
-        console.print(check_table(found.checks, plan), markup=False)
-    for each in verdict.slices:
-        if each.is_worse:
-            where = reports.slice_name(each.dimension, each.value)
-            line = f"worse at {where}: {above_control(each.result)}"
+    if result.checks:
+        console.print(check_table(result.checks, plan), markup=False)
+    for slice_verdict in verdict.slices:
+        if slice_verdict.is_worse:
+            where = reports.slice_name(slice_verdict.dimension, slice_verdict.value)
+            line = f"worse at {where}: {above_control(slice_verdict.result)}"
             console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -46,7 +46,7 @@ class NamedRun:
             return BesideStore()
         killed_by, spooled = _at(left, "generator", "killed_by"), _at(left, "telemetry", "spooled")
         counts = {name: _at(left, "telemetry", "spooled", name) for name in _COUNTS} if spooled else {}
-        is_known = counts and all(isinstance(each, int) for each in counts.values())
+        is_known = counts and all(isinstance(value, int) for value in counts.values())
         return BesideStore(
             is_over=True,
             interrupted=_at(left, "exit_code") == ExitCode.INTERRUPTED,
@@ -72,7 +72,9 @@ def find_run(named: str | None, store: str | None, run_id: str | None, runs: Pat
         return NamedRun(store, named or run_id)
     if named is not None and Path(named).is_dir():
         return _of_folder(Path(named))
-    folders = sorted((each for each in runs.glob("*") if each.is_dir() and _is_run(each)), key=_began, reverse=True)
+    folders = sorted(
+        (folder for folder in runs.glob("*") if folder.is_dir() and _is_run(folder)), key=_began, reverse=True
+    )
     wanted = named or run_id
     if wanted is None:
         if not folders:
@@ -114,9 +116,9 @@ def _why_nothing_is_stored(folder: Path) -> str | None:
 
 def _run_ids(folder: Path) -> list[str]:
     """The runs that were started in a folder, the oldest first: each left its settings, or at least its summary."""
-    found = begun_runs(folder)
+    ids = begun_runs(folder)
     left = _at(_object(folder / SUMMARY), "run", "id")
-    return [left, *found] if isinstance(left, str) and left not in found else found
+    return [left, *ids] if isinstance(left, str) and left not in ids else ids
 
 
 def _began(folder: Path) -> int:
@@ -128,10 +130,10 @@ def _began(folder: Path) -> int:
 def _object(file: Path) -> Mapping[str, Any]:
     """The JSON object of a file; an empty one where there is none."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _at(value: Any, *names: str) -> Any:

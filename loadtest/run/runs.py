@@ -59,7 +59,7 @@ class RunsRequest:
 
     def or_else(self, other: "RunsRequest") -> "RunsRequest":
         """Return what is asked for here, and where nothing is, what is there."""
-        own = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in (None, ())}
+        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) not in (None, ())}
         return replace(other, **own)
 
     def filter(self, now_unix_ns: int) -> RunFilter:
@@ -83,13 +83,13 @@ def list_runs(request: RunsRequest, console: Console, *, now_unix_ns: int | None
         raise UsageError(fault)
     f = request.filter(time.time_ns() if now_unix_ns is None else now_unix_ns)
     listed = _catalogued(request)
-    found = narrowed(listed, f)
-    shown = found if request.most is None else found[: request.most]
-    if listed and not found:
+    matching = narrowed(listed, f)
+    shown = matching if request.most is None else matching[: request.most]
+    if listed and not matching:
         console.print(
             f"no run matches: without a filter there {'is' if len(listed) == 1 else 'are'} {count(len(listed), 'run')}"
         )
-    elif not found:
+    elif not matching:
         console.print(
             f"no runs: {RUNS_FOLDER} in the current folder holds none; "
             "start one with voiceprobe run ws://…, or name a place with --runs",
@@ -97,12 +97,12 @@ def list_runs(request: RunsRequest, console: Console, *, now_unix_ns: int | None
         )
     else:
         console.print(_table(shown, is_wide=console.width >= WIDE_COLUMNS), markup=False)
-    if len(shown) < len(found):
-        console.print(f"{count(len(found) - len(shown), 'older run')} not shown: give --limit more", style="dim")
+    if len(shown) < len(matching):
+        console.print(f"{count(len(matching) - len(shown), 'older run')} not shown: give --limit more", style="dim")
     if request.json_file is not None:
-        write_json(request.json_file, {"schema_version": SCHEMA_VERSION, "runs": [_object(each) for each in shown]})
-    if unasked := [each for each in listed if each.state == "damaged" and is_address(each.store)]:
-        raise StoreError("\n".join(f"{each.store}: {each.fault}" for each in unasked))
+        write_json(request.json_file, {"schema_version": SCHEMA_VERSION, "runs": [_object(entry) for entry in shown]})
+    if unasked := [entry for entry in listed if entry.state == "damaged" and is_address(entry.store)]:
+        raise StoreError("\n".join(f"{entry.store}: {entry.fault}" for entry in unasked))
     return ExitCode.OK
 
 
@@ -110,8 +110,8 @@ def remove_runs(names: Sequence[str], request: RunsRequest, console: Console, *,
     """Remove the folders of runs, after a confirmation unless `is_sure`. Raises UsageError, ConfigError, StoreError."""
     folders = _folders(names, request)
     for folder, entries in folders.items():
-        for each in entries:
-            console.print(f"{folder}: {_described(each)}", soft_wrap=True, markup=False, highlight=False)
+        for entry in entries:
+            console.print(f"{folder}: {_described(entry)}", soft_wrap=True, markup=False, highlight=False)
     if not is_sure:
         if not console.is_terminal:
             raise UsageError("runs remove asks before it deletes, and nobody is there to answer: give --yes")
@@ -165,17 +165,19 @@ def named_runs(
     run that does not exist, or that is named twice and must not be."""
     listed = cache(list_all)
     faults: list[str] = []
-    found: list[RunEntry] = []
+    entries: list[RunEntry] = []
     for name in names:
         try:
-            found.append(find_run(name, listed, lambda place: RunCatalog([place], judged_by, token=sidecar_token())))
+            entries.append(find_run(name, listed, lambda place: RunCatalog([place], judged_by, token=sidecar_token())))
         except ConfigError as error:
             faults += [f"{error.where} {fault}" for fault in error.faults]
-    twice = {each.reference: each for place, each in enumerate(found) if not may_repeat and each in found[:place]}
-    faults += [f"{each.title} is named twice" for each in twice.values()]
+    twice = {
+        entry.reference: entry for place, entry in enumerate(entries) if not may_repeat and entry in entries[:place]
+    }
+    faults += [f"{entry.title} is named twice" for entry in twice.values()]
     if faults:
         raise UsageError("\n".join(faults))
-    return found
+    return entries
 
 
 def list_default(places: Sequence[str] = ()) -> list[RunEntry]:
@@ -186,44 +188,44 @@ def list_default(places: Sequence[str] = ()) -> list[RunEntry]:
 def _folders(names: Sequence[str], request: RunsRequest) -> dict[Path, list[RunEntry]]:
     """The folders to remove, each with all the runs in it. Raises UsageError."""
     faults: list[str] = []
-    found: dict[Path, list[RunEntry]] = {}
+    folders: dict[Path, list[RunEntry]] = {}
     by_name: list[str] = []
     for name in names:
         # A folder that is named goes with whatever is in it; a run goes only if it has its folder for itself.
-        entries = [each for each in _in_folder(name) if each.folder is not None]
+        entries = [entry for entry in _in_folder(name) if entry.folder is not None]
         if entries:
-            found[Path(name)] = entries
+            folders[Path(name)] = entries
         else:
             by_name.append(name)
     for entry in named_runs(by_name, lambda: _catalogued(request), judged_by=_asked_for(request)):
         if entry.folder is None:
             faults.append(f"{entry.title} has no folder of its own: it is in the store {entry.store}, which is kept")
             continue
-        entries = [each for each in _in_folder(entry.folder) if each.folder == entry.folder]
+        entries = [other for other in _in_folder(entry.folder) if other.folder == entry.folder]
         if len(entries) > 1:
             faults.append(f"{entry.title} shares {entry.folder} with {count(len(entries) - 1, 'other run')}: name it")
-        found[Path(entry.folder)] = entries or [entry]
+        folders[Path(entry.folder)] = entries or [entry]
     if faults:
         raise UsageError("\n".join(faults))
-    return found
+    return folders
 
 
 def _in_folder(name: str) -> list[RunEntry]:
     folder = Path(name)
     if not folder.is_dir():
         return []
-    found = RunCatalog([name], None).entries()
-    return [each for each in found if each.folder is not None and Path(each.folder) == folder]
+    entries = RunCatalog([name], None).entries()
+    return [entry for entry in entries if entry.folder is not None and Path(entry.folder) == folder]
 
 
-def _described(each: RunEntry) -> str:
-    return f"{one_line(each.run_id)}, {_began(each)}, {count(each.turns, 'turn')}, {each.state}"
+def _described(entry: RunEntry) -> str:
+    return f"{one_line(entry.run_id)}, {_began(entry)}, {count(entry.turns, 'turn')}, {entry.state}"
 
 
-def _began(each: RunEntry) -> str:
-    if each.began_unix_ns is None:
+def _began(entry: RunEntry) -> str:
+    if entry.began_unix_ns is None:
         return DASH
-    return datetime.fromtimestamp(each.began_unix_ns // NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _table(entries: Sequence[RunEntry], *, is_wide: bool) -> Table:
@@ -236,51 +238,51 @@ def _table(entries: Sequence[RunEntry], *, is_wide: bool) -> Table:
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("p50, p95, p99 ms", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    shared = Counter(each.folder for each in entries)
-    for each in entries:
+    shared = Counter(entry.folder for entry in entries)
+    for entry in entries:
         # A folder's name identifies its run; if it has several, each is named.
-        title = Text(one_line(each.name if each.name and shared[each.folder] == 1 else each.title, 80))
-        for extra in (each.note, each.fault):
+        title = Text(one_line(entry.name if entry.name and shared[entry.folder] == 1 else entry.title, 80))
+        for extra in (entry.note, entry.fault):
             if extra:
                 title.append(f"\n  {one_line(extra, 200)}", style="dim")
-        wide = [one_line(each.target or DASH, 80), number(each.users)] if is_wide else []
-        turns = number(each.turns) + (f" ({number(each.invalid)} invalid)" if each.invalid else "")
-        figures = ", ".join(milliseconds(value, unit=False) for value in (each.p50_ns, each.p95_ns, each.p99_ns))
-        state = Text(each.state, style=_STYLES.get(each.state, "yellow"))
-        table.add_row(title, _began(each), *wide, turns, figures, state)
+        wide = [one_line(entry.target or DASH, 80), number(entry.users)] if is_wide else []
+        turns = number(entry.turns) + (f" ({number(entry.invalid)} invalid)" if entry.invalid else "")
+        figures = ", ".join(milliseconds(value, unit=False) for value in (entry.p50_ns, entry.p95_ns, entry.p99_ns))
+        state = Text(entry.state, style=_STYLES.get(entry.state, "yellow"))
+        table.add_row(title, _began(entry), *wide, turns, figures, state)
     return table
 
 
-def _object(each: RunEntry) -> dict[str, Any]:
+def _object(entry: RunEntry) -> dict[str, Any]:
     """A run as JSON: durations in seconds, null where it is not known."""
 
     def seconds(value: float | None) -> float | None:
         return None if value is None else value / NS_PER_S
 
     return {
-        "run": each.run_id,
-        "name": each.name or None,
-        "folder": each.folder,
-        "store": each.store,
-        "state": each.state,
-        "sentence": each.sentence or None,
-        "began_unix_ns": each.began_unix_ns,
-        "source": each.source,
-        "target": each.target,
-        "protocol": each.protocol,
-        "users": each.users,
-        "scenario": each.scenario,
+        "run": entry.run_id,
+        "name": entry.name or None,
+        "folder": entry.folder,
+        "store": entry.store,
+        "state": entry.state,
+        "sentence": entry.sentence or None,
+        "began_unix_ns": entry.began_unix_ns,
+        "source": entry.source,
+        "target": entry.target,
+        "protocol": entry.protocol,
+        "users": entry.users,
+        "scenario": entry.scenario,
         # Programs read the minus sign of other numbers.
-        "profile": None if each.profile is None else each.profile.replace(MINUS, "-"),
-        "cohorts": None if each.cohorts is None else list(each.cohorts),
-        "turns": {"total": each.turns, "invalid": each.invalid, "missing": each.missing_turns},
-        "generator_limited": each.is_generator_limited,
-        "calibrated_to_s": None if each.calibrated_to_ms is None else each.calibrated_to_ms / 1e3,
+        "profile": None if entry.profile is None else entry.profile.replace(MINUS, "-"),
+        "cohorts": None if entry.cohorts is None else list(entry.cohorts),
+        "turns": {"total": entry.turns, "invalid": entry.invalid, "missing": entry.missing_turns},
+        "generator_limited": entry.is_generator_limited,
+        "calibrated_to_s": None if entry.calibrated_to_ms is None else entry.calibrated_to_ms / 1e3,
         "voice_to_voice": {
-            "p50_s": seconds(each.p50_ns),
-            "p95_s": seconds(each.p95_ns),
-            "p99_s": seconds(each.p99_ns),
+            "p50_s": seconds(entry.p50_ns),
+            "p95_s": seconds(entry.p95_ns),
+            "p99_s": seconds(entry.p99_ns),
         },
-        "note": each.note,
-        "fault": each.fault,
+        "note": entry.note,
+        "fault": entry.fault,
     }

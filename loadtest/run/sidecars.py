@@ -215,8 +215,8 @@ def _ask_state(url: str) -> httpx.Response:
 def _spool_info(*replays: ReplayResult) -> SpoolInfo:
     last = replays[-1]
     return SpoolInfo(
-        turns=sum(each.turns for each in replays),
-        spans=sum(each.spans for each in replays),
+        turns=sum(result.turns for result in replays),
+        spans=sum(result.spans for result in replays),
         waiting_turns=last.left_turns,
         waiting_spans=last.left_spans,
     )

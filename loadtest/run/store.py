@@ -33,24 +33,24 @@ def check(folder: Path, console: Console, json_file: Path | None) -> ExitCode:
     if json_file is not None and (fault := unwritable(json_file)):
         raise UsageError(fault)
     with progress_bar("reading rows") as progress:
-        found = check_store(folder, progress=progress)
-    for line in _lines(found):
+        result = check_store(folder, progress=progress)
+    for line in _lines(result):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     if json_file is not None:
-        write_json(json_file, found.as_dict())
-    return ExitCode.STORE_DAMAGED if found.faults else ExitCode.OK
+        write_json(json_file, result.as_dict())
+    return ExitCode.STORE_DAMAGED if result.faults else ExitCode.OK
 
 
-def _lines(found: StoreCheck) -> list[str]:
-    rows = ", ".join(f"{found.rows[table]:,} {table}" for table in TABLES)
-    lines = [f"{found.store}: {rows}"]
-    for table, removed in found.removed.items():
+def _lines(result: StoreCheck) -> list[str]:
+    rows = ", ".join(f"{result.rows[table]:,} {table}" for table in TABLES)
+    lines = [f"{result.store}: {rows}"]
+    for table, removed in result.removed.items():
         until = datetime.fromtimestamp((removed.until_unix_ns or 0) // NS_PER_S, UTC)
         lines.append(f"removed because they were old: {removed.rows:,} {table}, of until {until:%Y-%m-%d %H:%M:%S} UTC")
         if removed.run_ids:
             lines.append(f"runs that lack some of their {table}: {', '.join(map(one_line, removed.run_ids))}")
-    lines += [f"fault: {fault}" for fault in found.faults]
-    return lines if found.faults else [*lines, "no faults"]
+    lines += [f"fault: {fault}" for fault in result.faults]
+    return lines if result.faults else [*lines, "no faults"]
 
 
 def export(folder: Path, target: Path, console: Console, turns: TurnsFormat, spans: SpansFormat) -> None:
@@ -116,24 +116,26 @@ def write_partials(store: str, out: Path, console: Console, run_id: str | None =
     """
     if fault := unwritable(out):
         raise UsageError(fault)
-    found: dict[str, RecordedUtterance] = {}
+    recordings: dict[str, RecordedUtterance] = {}
     with opened_store(store) as reader:
         chosen = choose_run(reader, run_id, store).run_id
         offset = 0
         while turns := reader.turns(Filter(run_id=chosen), _TURNS_AT_ONCE, offset, source="client"):
             for recorded in filter(None, map(_recorded, turns)):
-                found.setdefault(recorded.utterance, recorded)
+                recordings.setdefault(recorded.utterance, recorded)
             offset += len(turns)
-    if not found:
+    if not recordings:
         raise UsageError(
             f"the run {chosen} has no transcripts: run it with --keep-transcripts, over a wire that has them"
         )
     try:
-        out.write_bytes(b"".join(map(written, found.values())))
+        out.write_bytes(b"".join(map(written, recordings.values())))
     except OSError as error:
         raise OutputError(f"{out} cannot be written: {error.strerror}; give another file") from error
-    partials = sum(len(recorded.partials) for recorded in found.values())
-    console.print(f"{out}: {len(found)} utterances of run {chosen}, {partials} partial transcripts", soft_wrap=True)
+    partials = sum(len(recorded.partials) for recorded in recordings.values())
+    console.print(
+        f"{out}: {len(recordings)} utterances of run {chosen}, {partials} partial transcripts", soft_wrap=True
+    )
     return ExitCode.OK
 
 

@@ -141,7 +141,10 @@ def carry_out(request: TrialRequest, console: Console) -> ExitCode:
     text = prepared.clips[0].rendered.utterance.text
     sightings.line("caller", f"says {text!r}")
     try:
-        ended = [each for _, each in engine.call(planner.plan("trial"), watched, _opening(caller, settings.target_url))]
+        ended = [
+            exchange
+            for _, exchange in engine.call(planner.plan("trial"), watched, _opening(caller, settings.target_url))
+        ]
     finally:
         engine.close()
     sightings.end_audio()
