@@ -56,16 +56,16 @@ def secrets_of_settings(settings: Mapping[str, Any], environment: Mapping[str, s
 
     By custom a setting whose name ends with `_key` is the name of a variable, without `${}`.
     """
-    found: list[str] = []
+    secrets: list[str] = []
     for place, text in _texts(settings):
         named = [*_SETTING_PLACE.findall(text), *([text] if place[-1].endswith("_key") else [])]
-        found += [value for name in named if (value := environment.get(name, "").strip())]
+        secrets += [value for name in named if (value := environment.get(name, "").strip())]
         whole = _SETTING_PLACE.sub(lambda match: environment.get(match[1], "").strip(), text)
         if "://" in whole:
-            found += secrets_of_url(whole)
+            secrets += secrets_of_url(whole)
         if _is_literal_secret(place, text):
-            found.append(text)
-    return found
+            secrets.append(text)
+    return secrets
 
 
 def _is_literal_secret(place: Sequence[str], text: str) -> bool:
@@ -86,7 +86,7 @@ def _is_literal_in_url(text: str) -> bool:
     except ValueError:
         return "@" in text
     values = [value for name, value in parse_qsl(parts.query) if _is_telling(name)]
-    return any(each and _SETTING_PLACE.sub("", each) for each in (password, *values))
+    return any(secret and _SETTING_PLACE.sub("", secret) for secret in (password, *values))
 
 
 def _is_telling(name: str) -> bool:
@@ -97,20 +97,20 @@ def _texts(value: object, place: tuple[str, ...] = ()) -> Iterator[Setting]:
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, Mapping):
-        for name, each in cast("Mapping[str, Any]", value).items():
-            yield from _texts(each, (*place, str(name)))
+        for name, member in cast("Mapping[str, Any]", value).items():
+            yield from _texts(member, (*place, str(name)))
     elif isinstance(value, list | tuple):
-        for each in cast("Sequence[Any]", value):
-            yield from _texts(each, place)
+        for member in cast("Sequence[Any]", value):
+            yield from _texts(member, place)
 
 
 def _changed(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {name: _changed(each, change) for name, each in cast("Mapping[str, Any]", value).items()}
+        return {name: _changed(member, change) for name, member in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_changed(each, change) for each in cast("Sequence[Any]", value)]
+        return [_changed(member, change) for member in cast("Sequence[Any]", value)]
     return value
 
 
@@ -136,7 +136,7 @@ def headers_from_environment(
     the sign unless it looks like a variable: it may be a value that was put there by mistake.
     """
     faults: list[str] = []
-    found: list[tuple[str, str]] = []
+    headers: list[tuple[str, str]] = []
     taken = {"authorization"} if token is not None else set[str]()
     for spec in specs:
         name, sign, variable = spec.partition("=")
@@ -156,12 +156,12 @@ def headers_from_environment(
             faults.append(f"{flag}: the environment variable {which} is not set; put the value of the header there")
         else:
             taken.add(name.lower())
-            found.append((name, value.strip()))
+            headers.append((name, value.strip()))
     if token is not None and header_fault("Authorization", token) is not None:
         faults.append(f"{TOKEN_VARIABLE} holds characters that a header cannot carry; is there a line break in it?")
     if faults:
         raise UsageError("\n".join(faults))
-    return tuple(found)
+    return tuple(headers)
 
 
 def secrets_of_url(url: str) -> list[str]:
@@ -171,15 +171,15 @@ def secrets_of_url(url: str) -> list[str]:
         user, password = parts.username, parts.password
     except ValueError:
         return []
-    found = [text for text in (user, password) if text]
+    secrets = [text for text in (user, password) if text]
     if user is not None and password is not None:
         pair = f"{unquote(user)}:{unquote(password)}"
-        found += [pair, base64.b64encode(pair.encode()).decode()]
+        secrets += [pair, base64.b64encode(pair.encode()).decode()]
     written = [pair.partition("=")[::2] for pair in parts.query.split("&")]
     values = [value for name, value in (*parse_qsl(parts.query), *written) if name not in TELLING_PARAMETERS]
     return [
-        *found,
-        *(unquote(text) for text in found),
+        *secrets,
+        *(unquote(text) for text in secrets),
         *(value for value in values if len(value) >= _SHORTEST_SECRET_CHARS),
     ]
 
@@ -194,20 +194,20 @@ def parse_protocol_options(given: Sequence[str]) -> dict[str, Any]:
     Raises UsageError with one line for each entry that cannot be read. No line shows a value: it may be a secret that
     was put there by mistake.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     faults: list[str] = []
     for entry in given:
         name, sign, text = entry.partition("=")
         if not sign or not _SETTING.fullmatch(name):
             shown = f"{_FLAG} {one_line(name)}" if sign else _FLAG
             faults.append(f"{shown}: give NAME=VALUE, the name of a setting of the protocol and its value")
-        elif name in found:
+        elif name in options:
             faults.append(f"{_FLAG} {name}: the setting is given twice; leave one out")
         else:
-            found[name] = _value(text)
+            options[name] = _value(text)
     if faults:
         raise UsageError("\n".join(faults))
-    return found
+    return options
 
 
 def _value(text: str) -> Any:

@@ -78,8 +78,8 @@ def parse_point(text: str) -> PointDraw:
     text = text.strip()
     if text == "random":
         return PointDraw()
-    if found := _SHARE.fullmatch(text):
-        share = float(found[1]) / 100
+    if match := _SHARE.fullmatch(text):
+        share = float(match[1]) / 100
         if share > 1:
             raise UsageError(f"'{text}' is not a point of a reply, which ends at 100%")
         return PointDraw(shares=(share, share))
@@ -188,6 +188,6 @@ class CallerBehavior(CallersSection):
         del faulty
         entries = table.get("barge_in")
         tables = cast("list[Any]", entries) if isinstance(entries, list) else []
-        shares: list[Any] = [cast("dict[str, Any]", each).get("share") for each in tables if isinstance(each, dict)]
+        shares: list[Any] = [cast("dict[str, Any]", entry).get("share") for entry in tables if isinstance(entry, dict)]
         if sum(share for share in shares if fields.is_number(share) and 0 <= share <= 1) > 1 + 1e-9:
             yield ("barge_in",), "the shares add up to more than 1; lower them"

@@ -69,14 +69,14 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
 
 def _values(settings: SwarmSettings) -> dict[str, Any]:
     """The values by the names that their fields give, plain or as text; None where one asks for nothing."""
-    found: dict[str, Any] = {name: getattr(settings, name) for name in CitationSection.model_fields}
+    values: dict[str, Any] = {name: getattr(settings, name) for name in CitationSection.model_fields}
     for option in OPTIONS:
         value = getattr(settings, option.name)
         if isinstance(value, Delay):
             value = str(value)
         if option.declared:
-            found[option.declared] = None if isinstance(value, bool | float) and not value else value
-    return {**found, "barge_in_share": sum(each.share for each in settings.behavior.barge_in) or None}
+            values[option.declared] = None if isinstance(value, bool | float) and not value else value
+    return {**values, "barge_in_share": sum(barge_in.share for barge_in in settings.behavior.barge_in) or None}
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:
@@ -90,10 +90,10 @@ def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:
 
 
 def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -65,10 +65,10 @@ def read_settings(file: Path) -> SwarmSettings:
 
 def _decode(model: type[S], text: str, where: str) -> S:
     try:
-        found, faults = validated(model, json.loads(text))
+        decoded, faults = validated(model, json.loads(text))
     except ValueError as error:
         raise UsageError(f"{where}: cannot be read: {error}; it is written by voiceprobe of the same version") from None
-    if found is None:
+    if decoded is None:
         lines = (f"{where}: {path_text(fault.path)}: {fault.sentence}".replace(": : ", ": ") for fault in faults)
         raise UsageError("\n".join(lines))
-    return found
+    return decoded

@@ -185,14 +185,14 @@ def _line(value: object) -> str:
 
 def _duration(value: object, *, zero: bool = False, longest: Duration | None = None) -> Duration:
     try:
-        found = value if isinstance(value, Duration) else Duration.of_value(value)
+        parsed = value if isinstance(value, Duration) else Duration.of_value(value)
     except DurationError:
         raise refused(f"{shown(value)} is not a duration: write it as {HELP}") from None
-    if (not found.ns and not zero) or (longest is not None and found > longest):
+    if (not parsed.ns and not zero) or (longest is not None and parsed > longest):
         limit = "" if longest is None else f" and at most {longest}"
         given = str(value) if isinstance(value, Duration) else shown(value)
         raise refused(f"{given} is out of range: give {'0 or more' if zero else 'more than 0'}{limit}")
-    return found
+    return parsed
 
 
 def is_number(value: object) -> bool:

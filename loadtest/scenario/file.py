@@ -170,12 +170,14 @@ class Scenario(RunSection):
 
     def settings(self) -> dict[str, Any]:
         """Return what the file says of things that are also flags, by the names of the settings."""
-        found: dict[str, Any] = {"protocol": self.protocol, **self.speech.words()}
+        settings: dict[str, Any] = {"protocol": self.protocol, **self.speech.words()}
         for table in (self, self.callers, self.speech, self.keep):
             for name, field in type(table).model_fields.items():
-                if name in table.model_fields_set and any(isinstance(each, Option) for each in field.metadata):
-                    found[name] = getattr(table, name)
-        return {name: value for name, value in found.items() if value is not None}
+                if name in table.model_fields_set and any(
+                    isinstance(annotation, Option) for annotation in field.metadata
+                ):
+                    settings[name] = getattr(table, name)
+        return {name: value for name, value in settings.items() if value is not None}
 
     def document(self) -> dict[str, Any]:
         """The scenario as the table of its file."""
@@ -224,7 +226,7 @@ def _profile_faults(table: Mapping[str, Any], keys: Sequence[str]) -> Iterator[t
     except CorpusError as error:
         for line in str(error).splitlines():
             key, colon, rest = line.partition(": ")
-            named = [each for each in given if each in line.lower()]
+            named = [key for key in given if key in line.lower()]
             place, sentence = (key, rest) if colon and key in keys else ((named or list(given))[0], line)
             yield (place,), one_line(sentence.removesuffix("."), _LONGEST_SENTENCE_CHARS)
 

@@ -22,7 +22,7 @@ Made = TypeVar("Made", bound=CheckedTable)
 def _option(name: str, field: FieldInfo, option: Option) -> Option:
     kinds = get_args(field.annotation) if get_origin(field.annotation) is UnionType else (field.annotation,)
     repeatable = any(get_origin(kind) is tuple for kind in kinds)
-    kind = next((each for each in (Duration, str, bool, int, float) if each in kinds), str)
+    kind = next((kind for kind in (Duration, str, bool, int, float) if kind in kinds), str)
     default: Any = None if option.guessed else field.default
     if repeatable:
         default = list(field.default)
@@ -30,13 +30,13 @@ def _option(name: str, field: FieldInfo, option: Option) -> Option:
 
 
 def _options_of(model: type[CheckedTable]) -> tuple[Option, ...]:
-    found = (
+    options = (
         _option(name, field, option)
         for name, field in model.model_fields.items()
         for option in field.metadata
         if isinstance(option, Option)
     )
-    return tuple(sorted(found, key=lambda option: GROUPS.index(option.group)))
+    return tuple(sorted(options, key=lambda option: GROUPS.index(option.group)))
 
 
 OPTIONS: Final = _options_of(SwarmSettings)
@@ -74,17 +74,17 @@ def load_from(values: Mapping[str, Any], unreadable: list[str] | None = None) ->
 
 def _given(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
     # Locust's parser and its web UI have no "not given" for text: it comes as an empty string.
-    found = ((option, values.get(option.name)) for option in options)
-    return {option.name: _as_kind(option, value) for option, value in found if value not in (None, "")}
+    pairs = ((option, values.get(option.name)) for option in options)
+    return {option.name: _as_kind(option, value) for option, value in pairs if value not in (None, "")}
 
 
 def _made(
     model: type[Made], given: dict[str, Any], complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> tuple[Made, list[str]]:
     """Return the model of what is given, with a line for each value that cannot be used and has its default."""
-    found, faults = validated(model, complete(given))
-    if found is not None:
-        return found, []
+    made, faults = validated(model, complete(given))
+    if made is not None:
+        return made, []
     faulty = {fault.path[0] for fault in faults}
     usable = {name: value for name, value in given.items() if name not in faulty}
     return model.model_validate(complete(usable)), [f"{_flag(str(fault.path[0]))} {fault.sentence}" for fault in faults]
@@ -93,7 +93,7 @@ def _made(
 def _as_kind(option: Option, value: Any) -> Any:
     """Return the value with what the fields of Locust's page make of it undone: a number there is a text."""
     if option.repeatable:
-        return [each for each in value if each]
+        return [entry for entry in value if entry]
     if isinstance(value, str) and option.kind in (int, float):
         try:
             return option.kind(value)

@@ -111,17 +111,17 @@ class PhaseTable(TomlTable):
 
 def read_phases(tables: Sequence[PhaseTable]) -> tuple[Phase, ...]:
     """Return the phases of tables that are sound, each beginning where the one before it ends."""
-    found: list[Phase] = []
+    phases: list[Phase] = []
     begin_s = level = 0.0
     for phase in tables:
         given = {key: getattr(phase, key) for key in phase.model_fields_set}
         levels, _ = _levels(given, level)
         if levels is None:
             raise ValueError(f"the phase {phase.name} has no levels")
-        found += phase.phases(begin_s, levels, _units_of(given)[0])
+        phases += phase.phases(begin_s, levels, _units_of(given)[0])
         level = levels[1]
         begin_s += phase.duration.seconds
-    return tuple(found)
+    return tuple(phases)
 
 
 def rules_between(phases: Sequence[Any]) -> Iterator[tuple[Path, str]]:
@@ -174,11 +174,11 @@ def _levels(phase: Mapping[str, Any], before: float) -> tuple[Levels | None, lis
         example = f"{unit} = {{ from = 1, to = 5 }}"
         return None, [((unit,), f"a phase of kind {kind!r} goes from one level to another; write {example}")]
     ends, faults = validated(_ENDS[unit, kind], cast("Mapping[str, Any]", value))
-    found = [((unit, *fault.path), fault.sentence) for fault in faults]
+    placed = [((unit, *fault.path), fault.sentence) for fault in faults]
     if "from" not in value and kind == STEPS and not before:
-        found.append(((unit, "from"), "is missing; no phase before gives it"))
-    if ends is None or found:
-        return None, found
+        placed.append(((unit, "from"), "is missing; no phase before gives it"))
+    if ends is None or placed:
+        return None, placed
     begin, end = (getattr(ends, name) for name in ("begin", "to"))
     return (before if begin is None else float(begin), float(end)), []
 

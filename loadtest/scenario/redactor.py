@@ -52,10 +52,10 @@ class SecretRedactor:
         """The text without them."""
         if self._anywhere is None or self._anywhere.search(text) is None:
             return text
-        found = sorted(span for secret in self._secrets for span in secret.spans(text))
+        spans = sorted(span for secret in self._secrets for span in secret.spans(text))
         clean: list[str] = []
         kept_to = 0
-        for begin, end in found:
+        for begin, end in spans:
             if begin >= kept_to:
                 clean += (text[kept_to:begin], HIDDEN)
             kept_to = max(kept_to, end)
@@ -78,7 +78,7 @@ class _Secret:
 
     def __init__(self, text: str, forms_of: Callable[[str], Forms]) -> None:
         forms = [forms_of(char) for char in text]
-        head = "".join(_any_of(each) for each in forms[:BEGINNING_CHARS])
+        head = "".join(_any_of(form) for form in forms[:BEGINNING_CHARS])
         self.head = rf"(?<!\w){head}(?!\w)" if len(text) < SHORT_CHARS else head
         self._forms = forms
 
@@ -89,16 +89,16 @@ class _Secret:
     def spans(self, text: str) -> Iterable[tuple[int, int]]:
         """Return its positions in a text, from its beginning as far as it is repeated."""
         at = 0
-        while (found := self._beginning.search(text, at)) is not None:
+        while (match := self._beginning.search(text, at)) is not None:
             # A form may be the beginning of another one (`\\` and `\\\\`): every reading is followed.
-            ends = {found.start()}
-            at = found.end()
+            ends = {match.start()}
+            at = match.end()
             for forms in self._forms:
                 ends = {end + len(form) for end in ends for form in forms if text.startswith(form, end)}
                 if not ends:
                     break
                 at = max(at, *ends)
-            yield found.start(), at
+            yield match.start(), at
 
 
 def _any_of(forms: Forms) -> str:
@@ -137,22 +137,22 @@ def _escaped(char: str) -> set[str]:
     raw = char.encode(errors="surrogatepass")
     percent, code = "".join(f"%{byte:02X}" for byte in raw), ord(char)
     in_hex = "".join(f"\\x{byte:02x}" for byte in raw)
-    found = {percent, percent.lower(), quote_plus(raw), f"\\{char}", f"\\x{code:02x}", in_hex}
-    found |= {html.escape(char), f"&#{code};", f"&#x{code:x};", f"&#x{code:X};", f"\\U{code:08x}"}
-    found |= {json.dumps(char)[1:-1], json.dumps(char, ensure_ascii=False)[1:-1], repr(char)[1:-1], ascii(char)[1:-1]}
+    forms = {percent, percent.lower(), quote_plus(raw), f"\\{char}", f"\\x{code:02x}", in_hex}
+    forms |= {html.escape(char), f"&#{code};", f"&#x{code:x};", f"&#x{code:X};", f"\\U{code:08x}"}
+    forms |= {json.dumps(char)[1:-1], json.dumps(char, ensure_ascii=False)[1:-1], repr(char)[1:-1], ascii(char)[1:-1]}
     if code < 0x10000:
-        found |= {f"\\u{code:04x}", f"\\u{code:04X}"}
-    return found | {form.upper().replace("\\X", "\\x") for form in found if form.startswith("\\x")}
+        forms |= {f"\\u{code:04x}", f"\\u{code:04X}"}
+    return forms | {form.upper().replace("\\X", "\\x") for form in forms if form.startswith("\\x")}
 
 
 def _each_escaped(form: str) -> Iterable[list[str]]:
     """A form that an encoding gave, put through a second one: JSON in JSON, a quoted URL in a log, HTML of a URL."""
-    raws = [each.encode(errors="surrogatepass") for each in form]
-    yield [json.dumps(each)[1:-1] for each in form]
-    yield ["\\\\" if each == "\\" else each for each in form]
+    raws = [char.encode(errors="surrogatepass") for char in form]
+    yield [json.dumps(char)[1:-1] for char in form]
+    yield ["\\\\" if char == "\\" else char for char in form]
     yield [quote_plus(raw) for raw in raws]
     yield [quote_plus(raw).lower() if not raw.isalnum() else raw.decode() for raw in raws]
-    yield [html.escape(each) for each in form]
+    yield [html.escape(char) for char in form]
 
 
 def _encoded(secret: str) -> Iterable[str]:

@@ -206,47 +206,47 @@ class SwarmSettings(
 
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
         """The same with what a scenario file says, except for what was `given` as a flag: it wins."""
-        found = without_overruled(scenario.settings(), given)
-        return self.replaced(scenario=scenario, **found)
+        values = without_overruled(scenario.settings(), given)
+        return self.replaced(scenario=scenario, **values)
 
     def faults(self, *, calls: bool = True) -> list[str]:
         """Everything that contradicts something else or cannot be reached, one sentence each. A process that `calls`
         nobody itself (the master of a swarm) needs neither the files nor the variables that let callers in."""
-        found = self._option_faults()
-        found += self._access_faults() if calls else self._address_faults()
-        found += self._speech_faults()
-        found += self._load_faults()
-        found += self._behavior_faults()
-        return found
+        faults = self._option_faults()
+        faults += self._access_faults() if calls else self._address_faults()
+        faults += self._speech_faults()
+        faults += self._load_faults()
+        faults += self._behavior_faults()
+        return faults
 
     def _behavior_faults(self) -> list[str]:
-        found: list[str] = []
+        faults: list[str] = []
         if self.call_pause is not None and self.has_open_arrivals:
-            found.append("--call-pause: not supported where calls begin by a schedule; use it with --users")
+            faults.append("--call-pause: not supported where calls begin by a schedule; use it with --users")
         if self.barge_in_after is not None and self.barge_in is None:
-            found.append("--barge-in-after: requires --barge-in, the share of turns that interrupt")
+            faults.append("--barge-in-after: requires --barge-in, the share of turns that interrupt")
         if self.barge_in and self.turns == 1 and not self.conversations:
-            found.append("--barge-in: a call of one turn has no reply to interrupt; use --turns 2 or more")
+            faults.append("--barge-in: a call of one turn has no reply to interrupt; use --turns 2 or more")
         if self.talk_over and self.manual_turns:
-            found.append("--talk-over: not supported with --manual-turns, which sends nothing before it is committed")
+            faults.append("--talk-over: not supported with --manual-turns, which sends nothing before it is committed")
         if self.endpointing is not None and self.manual_turns:
-            found.append("--endpointing: not supported with --manual-turns: the caller ends its turns itself")
+            faults.append("--endpointing: not supported with --manual-turns: the caller ends its turns itself")
         if self.conversations:
             useless = [flag for flag, value in (("--length", self.length), ("--mix", self.mix)) if value is not None]
             scripted = "not supported with --conversations, whose scripts give every utterance"
-            found += [f"{flag}: {scripted}" for flag in useless]
-        return found
+            faults += [f"{flag}: {scripted}" for flag in useless]
+        return faults
 
     def _speech_faults(self) -> list[str]:
         from corpora.rendering.mix import mix_from_text
 
-        found: list[str] = []
+        faults: list[str] = []
         for read in (lambda: self.profiles, lambda: mix_from_text(self.mix or "")):
             try:
                 read()
             except CorpusError as error:
-                found += str(error).splitlines()
-        return found
+                faults += str(error).splitlines()
+        return faults
 
     def _load_faults(self) -> list[str]:
         if self.scenario.phase_tables and (self.arrivals != CLOSED or self.rate is not None):
@@ -258,18 +258,18 @@ class SwarmSettings(
         return []
 
     def _address_faults(self) -> list[str]:
-        found = placeholder_faults(self.host)
+        faults = placeholder_faults(self.host)
         try:
             secured = parse_address(self.host, self._transport).tls
         except UsageError as error:
-            found += [f"{line}{self._other_protocols}" for line in str(error).splitlines()]
+            faults += [f"{line}{self._other_protocols}" for line in str(error).splitlines()]
         else:
             given = {"--ca-file": self.ca_file, "--client-cert": self.client_cert, "--sni": self.sni}
             if not secured and (useless := [flag for flag, value in given.items() if value is not None]):
                 scheme = self.host.partition("://")[0].lower()
                 mend = f"use {other}://" if (other := other_scheme(scheme)) else "leave it out"
-                found.append(f"{', '.join(useless)}: not supported with {scheme}://, which is not encrypted; {mend}")
-        return found
+                faults.append(f"{', '.join(useless)}: not supported with {scheme}://, which is not encrypted; {mend}")
+        return faults
 
     @property
     def _other_protocols(self) -> str:
@@ -297,14 +297,14 @@ class SwarmSettings(
             return str(error).splitlines()
 
     def _access_faults(self) -> list[str]:
-        found = self._address_faults()
+        faults = self._address_faults()
         for name in ("tls", "headers", *(("target_url",) if not placeholder_faults(self.host) else ())):
             try:
                 getattr(self, name)
             except UsageError as error:
-                found += str(error).splitlines()
+                faults += str(error).splitlines()
         try:
             registry.make_caller(self.protocol, self._options_without_headers)
         except UsageError as error:
-            found += [line for line in str(error).splitlines() if line not in (*found, *self._option_faults())]
-        return found
+            faults += [line for line in str(error).splitlines() if line not in (*faults, *self._option_faults())]
+        return faults

@@ -66,7 +66,7 @@ class MappedFrames(Sequence[bytes]):
     def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            return self._run(start, stop) if step == 1 else tuple(self[each] for each in range(start, stop, step))
+            return self._run(start, stop) if step == 1 else tuple(self[place] for place in range(start, stop, step))
         if index < 0:
             index += len(self)
             if index < 0:
@@ -141,7 +141,7 @@ class FrameCache:
     def missing(self, utterances: Iterable[Utterance], variants: int = 1) -> list[Take]:
         """Return the takes that are not on disk, grouped by utterance, for `variants` variants of each utterance."""
         both = (self.cache_entry, self.renderings.cache_entry)
-        takes = ((each, variant) for each in utterances for variant in range(variants))
+        takes = ((utterance, variant) for utterance in utterances for variant in range(variants))
         return [take for take in takes if any(cache_entry.get(entry_key(*take)) is None for cache_entry in both)]
 
     def background_pcm(self) -> Pcm16:
@@ -179,7 +179,7 @@ class FrameCache:
         return PreparedClip(rendered, frames, self.wire.frame_samples, first, last)
 
     def _frames(self, key: str) -> MappedFrames | None:
-        found = self.cache_entry.get(key)
-        if found is None:
+        stored = self.cache_entry.get(key)
+        if stored is None:
             return None
-        return MappedFrames(*found, msgspec.json.decode(found[1].about, type=int))
+        return MappedFrames(*stored, msgspec.json.decode(stored[1].about, type=int))

@@ -183,7 +183,10 @@ class _Preparation:
         """Load from the cache, which is read and checked first: a page that is not in memory would delay audio."""
         utterances, progress = self.utterances, self.progress
         distinct = dict.fromkeys(utterances)  # a mix may contain one several times
-        keys = [BACKGROUND_KEY, *(entry_key(each, variant) for each in distinct for variant in range(variants))]
+        keys = [
+            BACKGROUND_KEY,
+            *(entry_key(utterance, variant) for utterance in distinct for variant in range(variants)),
+        ]
         frame_cache.cache_entry.check(keys, lambda: None if progress is None else progress(0, len(keys) - 1))
         if frame_cache.missing(distinct, variants) or frame_cache.background() is None:
             self.fill(frame_cache, variants)

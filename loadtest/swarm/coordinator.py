@@ -69,7 +69,7 @@ class EvenDispatcher(UsersDispatcher):
         placed: list[tuple[WorkerNode, str]] = []
         while len(placed) < count and (user := next(users)) is not None:
             of_class = {worker.id: on_workers[worker.id][user] for worker in self._worker_nodes}
-            worker = min(self._worker_nodes, key=lambda each: (total[each.id], of_class[each.id]))
+            worker = min(self._worker_nodes, key=lambda node: (total[node.id], of_class[node.id]))
             on_workers[worker.id][user] += 1
             total[worker.id] += 1
             placed.append((worker, user))

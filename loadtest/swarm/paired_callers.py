@@ -108,8 +108,8 @@ def _figures(turn: Turn, exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _write(found: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(found) + "\n")
+def _write(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 

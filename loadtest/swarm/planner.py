@@ -200,6 +200,6 @@ class _Line:
     def __init__(self, line: PreparedLine) -> None:
         self.variants, self.background = line.variants, line.background
         # Of each utterance, every variant in order.
-        self.by_id = {each[0].rendered.utterance.id: each for each in zip(*line.variants, strict=True)}
+        self.by_id = {takes[0].rendered.utterance.id: takes for takes in zip(*line.variants, strict=True)}
         shortest = sorted(self.by_id, key=lambda name: self.by_id[name][0].duration_ns)[:BACKCHANNEL_CLIPS]
         self.asides = tuple(name for name in shortest if self.by_id[name][0].duration_ns <= BACKCHANNEL_NS)

@@ -68,8 +68,8 @@ class Recording:
         if call is None:
             return
         is_over = call.conversation.state is State.OVER
-        for exchange in [each for each in self._in_hand if is_over or not each.awaits_more]:
-            self._in_hand = [each for each in self._in_hand if each is not exchange]
+        for exchange in [exchange for exchange in self._in_hand if is_over or not exchange.awaits_more]:
+            self._in_hand = [other for other in self._in_hand if other is not exchange]
             self._record(call, exchange)
 
     def rest(self) -> None:

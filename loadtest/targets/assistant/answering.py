@@ -100,13 +100,13 @@ class Answering:
         """Return the answer in the cache, and the vector of the question where one was needed to look for it."""
         if self._cache is None:
             return None, None
-        found, vector = await self._cache.get(key), None
-        if found is None and self._similar is not None:
+        stored, vector = await self._cache.get(key), None
+        if stored is None and self._similar is not None:
             vector = await self._similar.vector(question.text)
             if vector is not None and (similar := await self._similar.find(question.text, vector)) is not None:
-                found = await self._cache.get(similar)
-                question.add("similar_hits", found is not None)
-        written_ns, _, answer = (found or "").partition(" ")
+                stored = await self._cache.get(similar)
+                question.add("similar_hits", stored is not None)
+        written_ns, _, answer = (stored or "").partition(" ")
         record.cache_hit, record.cache_tier = written_ns.isdecimal() and bool(answer), self._cache.tier
         if not record.cache_hit:
             return None, vector

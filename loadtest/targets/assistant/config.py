@@ -378,11 +378,11 @@ class AssistantConfig(CheckedTable):
             for name in table
             if name not in known
         ]
-        found, wrong = validated(AssistantConfig, known)
+        config, wrong = validated(AssistantConfig, known)
         faults += [f"{path_text(fault.path)}: {fault.sentence}" for fault in wrong]
-        if faults or found is None:
+        if faults or config is None:
             raise ConfigError(where, faults)
-        own = {name: getattr(found, name) for name in known}
+        own = {name: getattr(config, name) for name in known}
         if "llm_url" in own or own.get("llm", "rules") != "rules":
             own = {**dict.fromkeys(_RULES_ONLY), **own}
         config = self.model_copy(update=own)
@@ -438,10 +438,10 @@ def build_config(flags: Mapping[str, object], file: TomlText | None = None) -> A
     values = {**table, **given}
     if values.get("engines") == "real":
         values = {**_REAL, **values}
-    found, faults = validated(AssistantConfig, values)
+    checked, faults = validated(AssistantConfig, values)
     # What contradicts itself is looked for among the settings that can be used.
     faulty = {fault.path[0] for fault in faults}
-    config = found or AssistantConfig.model_validate({k: v for k, v in values.items() if k not in faulty})
+    config = checked or AssistantConfig.model_validate({k: v for k, v in values.items() if k not in faulty})
     faults += _contradictions(config)
     if faults:
         of_file = [fault for fault in faults if fault.path[0] in table and fault.path[0] not in given]

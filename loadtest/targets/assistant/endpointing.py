@@ -143,13 +143,13 @@ def percentiles(values: NDArray[np.float64], percents: tuple[int, ...]) -> tuple
     last = len(values) - 1
     places = [last * (percent / 100) for percent in percents]
     ordered = np.partition(values, sorted({place for at in places for place in (int(at), min(int(at) + 1, last))}))
-    found: list[float] = []
+    quantiles: list[float] = []
     for at in places:
         low = int(at)
         part, first, second = at - low, float(ordered[low]), float(ordered[min(low + 1, last)])
         # From the nearer of the two, as NumPy does.
-        found.append(second - (second - first) * (1 - part) if 2 * part >= 1 else first + (second - first) * part)
-    return tuple(found)
+        quantiles.append(second - (second - first) * (1 - part) if 2 * part >= 1 else first + (second - first) * part)
+    return tuple(quantiles)
 
 
 class EnergyVad:

@@ -76,13 +76,17 @@ class FlagAssigner:
     def assign(self, key: str) -> Assignment:
         """Return the cohort of a caller. Called on the event loop: it neither waits nor reads files."""
         context = EvaluationContext(targeting_key=key)
-        found = None
+        details = None
         if self._fault is None:
             getter: Callable[..., _Details] = getattr(self._client, f"get_{self._kind}_details")
-            found = getter(self._key, _DEFAULTS[self._kind], context)
-        if found is None or found.error_code is not None or (found.variant or self._control) not in self._variants:
-            found = _resolved(self._last_good, self._kind, self._key, context)
-        return Assignment(found.variant or self._control, self._reported(found))
+            details = getter(self._key, _DEFAULTS[self._kind], context)
+        if (
+            details is None
+            or details.error_code is not None
+            or (details.variant or self._control) not in self._variants
+        ):
+            details = _resolved(self._last_good, self._kind, self._key, context)
+        return Assignment(details.variant or self._control, self._reported(details))
 
     def stop(self) -> None:
         """Stop the provider."""
@@ -90,14 +94,14 @@ class FlagAssigner:
             self._client.remove_handler(event, self._file_changed)
         self._client.provider.shutdown()
 
-    def _reported(self, found: _Details) -> Mapping[str, str]:
+    def _reported(self, details: _Details) -> Mapping[str, str]:
         reported = {
             semconv.FEATURE_FLAG_KEY: self._key,
             semconv.FEATURE_FLAG_PROVIDER_NAME: self._provider,
-            semconv.FEATURE_FLAG_RESULT_VARIANT: found.variant or self._control,
+            semconv.FEATURE_FLAG_RESULT_VARIANT: details.variant or self._control,
         }
-        if found.reason is not None:
-            reported[semconv.FEATURE_FLAG_RESULT_REASON] = str(found.reason).lower()
+        if details.reason is not None:
+            reported[semconv.FEATURE_FLAG_RESULT_REASON] = str(details.reason).lower()
         return reported
 
     def _file_changed(self, details: EventDetails) -> None:

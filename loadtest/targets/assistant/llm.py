@@ -134,8 +134,8 @@ class RuleLlm(Llm):
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
         """Yield all tokens at once, each with its due time."""
         ttft_ns = self._ttft.draw_ns(question.source)
-        found = find_intent(question.text)
-        intent = None if found is None else found.name
+        match = find_intent(question.text)
+        intent = None if match is None else match.name
         tokens = split_tokens(self._always or choose_answer(question))
         gaps_ns = [self._gap.draw_ns(question.source) for _ in tokens]
         due_ns = self._begin_perf_ns(question.asked_perf_ns, ttft_ns + sum(gaps_ns)) + ttft_ns

@@ -46,17 +46,17 @@ def normalize_times(question: str) -> str:
 
 
 def _with_digits(words: list[str]) -> list[str]:
-    found: list[str] = []
+    written: list[str] = []
     after_tens = False
     for word in words:
         if after_tens and 0 < _ONES.get(word, 0) <= 9:
-            found[-1] = str(int(found[-1]) + _ONES[word])
+            written[-1] = str(int(written[-1]) + _ONES[word])
         elif word in _ONES or word in _TENS:
-            found.append(str(_ONES.get(word, _TENS.get(word))))
+            written.append(str(_ONES.get(word, _TENS.get(word))))
         else:
-            found.append(word)
+            written.append(word)
         after_tens = word in _TENS
-    return found
+    return written
 
 
 def slots(question: str) -> frozenset[str]:
@@ -161,8 +161,8 @@ class ExampleRouter:
     async def stays(self, question: str) -> bool:
         """Return whether the local model answers; a question without a vector goes to the cloud."""
         if not self._vectors:
-            found = [[await self._embedder.embed(text) for text in texts] for texts in self._examples]
-            self._vectors = [[vector for vector in vectors if vector is not None] for vectors in found]
+            embedded = [[await self._embedder.embed(text) for text in texts] for texts in self._examples]
+            self._vectors = [[vector for vector in vectors if vector is not None] for vectors in embedded]
         vector = await self._embedder.embed(question)
         if vector is None or not all(self._vectors):
             return False

@@ -71,14 +71,14 @@ class FrameCutter:
     def cut(self, data: bytes) -> list[CutFrame]:
         """Return the frames that `data` completes, in order."""
         data = self._rest + data
-        found: list[CutFrame] = []
+        frames: list[CutFrame] = []
         at = 0
         while (stop := _end_of_frame(data, at)) is not None:
             frame = data[at:stop]
-            found.append(CutFrame(_kind(frame), frame, stop == len(data)))
+            frames.append(CutFrame(_kind(frame), frame, stop == len(data)))
             at = stop
         self._rest = data[at:]
-        return found
+        return frames
 
 
 def _kind(frame: bytes) -> Kind:

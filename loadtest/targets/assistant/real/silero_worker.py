@@ -31,14 +31,14 @@ class _Detector:
         """Add the next samples; return the probabilities of the windows that they complete."""
         samples = np.asarray(self._resampler.feed(pcm), np.float32) / 32768
         self._heard = np.concatenate((self._heard, samples))
-        found: list[float] = []
+        probabilities: list[float] = []
         while len(self._heard) >= _CONTEXT_SAMPLES + _WINDOW_SAMPLES:
             window = self._heard[None, : _CONTEXT_SAMPLES + _WINDOW_SAMPLES]
             inputs = {"input": window, "state": self._state, "sr": np.array(_RATE_HZ, np.int64)}
             probability, self._state = self._network.run(None, inputs)
-            found.append(float(probability[0, 0]))
+            probabilities.append(float(probability[0, 0]))
             self._heard = self._heard[_WINDOW_SAMPLES:]
-        return found
+        return probabilities
 
 
 def _load() -> Any:

@@ -69,10 +69,10 @@ class WorkerUtterance(Protocol):
 def package_folder(name: str) -> Path:
     """The folder of an installed package, found without importing it: some import what is not installed. Raises
     ModuleNotFoundError."""
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"the package {name} is not installed")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 def start(load: Callable[[], _Model]) -> tuple[BinaryIO, _Model]:
@@ -135,8 +135,8 @@ def serve_activity(out: BinaryIO, open_stream: Callable[[int], Callable[[Pcm], l
         elif kind == ABANDON:
             streams.pop(ident, None)
         elif kind == AUDIO and ident in streams:
-            found = streams[ident](np.frombuffer(payload, np.int16))
-            write_frame(out, ACTIVITY, ident, np.array(found, np.float32).tobytes())
+            probabilities = streams[ident](np.frombuffer(payload, np.int16))
+            write_frame(out, ACTIVITY, ident, np.array(probabilities, np.float32).tobytes())
 
 
 def serve_speech(out: BinaryIO, speak: Callable[[str, int, Callable[[Pcm], None]], None]) -> None:
