@@ -108,4 +108,6 @@ def _curve(cohort_turns: CohortTurns) -> CohortCurve:
         return CohortCurve(cohort_turns.cohort, (), 0)
     has_value = cohort_turns.valid & ~np.isnan(values)
     answered = np.sort(values[has_value])
-    return CohortCurve(cohort_turns.cohort, tuple(map(float, answered)), int(np.count_nonzero(cohort_turns.eligible | has_value)))
+    return CohortCurve(
+        cohort_turns.cohort, tuple(map(float, answered)), int(np.count_nonzero(cohort_turns.eligible | has_value))
+    )

@@ -107,10 +107,10 @@ def split(share: float, control_share: float | None = None) -> Split:
     return Split("stable", "streaming", 1 - share if control_share is None else control_share, share)
 
 
-def assigned(found: dict[str, Any], callers: int = 2000) -> list[str | None]:
+def assigned(flags: dict[str, Any], callers: int = 2000) -> list[str | None]:
     """Return each caller's variant, by the evaluator that flagd's provider uses."""
     core = FlagdCore()
-    core.set_flags(encode_flags({**found, "flags": {"voice": found["flags"]["voice"]}}).decode())
+    core.set_flags(encode_flags({**flags, "flags": {"voice": flags["flags"]["voice"]}}).decode())
     return [
         core.resolve_string_value("voice", "", EvaluationContext(targeting_key=f"caller-{number}")).variant
         for number in range(callers)
@@ -119,9 +119,9 @@ def assigned(found: dict[str, Any], callers: int = 2000) -> list[str | None]:
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.25, 1.0])
 def test_the_evaluator_gives_the_share_that_was_written(share: float) -> None:
-    found = with_split(document(), "voice", split(share), "flags.json")
-    assert share_of(flag_of(found, "voice", "flags.json"), "streaming") == pytest.approx(share)
-    assert assigned(found).count("streaming") / 2000 == pytest.approx(share, abs=0.02)
+    changed = with_split(document(), "voice", split(share), "flags.json")
+    assert share_of(flag_of(changed, "voice", "flags.json"), "streaming") == pytest.approx(share)
+    assert assigned(changed).count("streaming") / 2000 == pytest.approx(share, abs=0.02)
 
 
 @pytest.mark.slow
@@ -166,20 +166,20 @@ def test_other_variants_keep_their_proportion_and_their_callers() -> None:
 
 def test_a_new_variant_is_put_beside_the_control() -> None:
     rule = {"fractional": [["stable", 90], ["local", 10]]}
-    found = with_split(
+    changed = with_split(
         document(rule, variants={"stable": "s", "streaming": "t", "local": "l"}), "voice", split(0.05, 0.85), "f"
     )
-    names = [name for name, _ in found["flags"]["voice"]["targeting"]["fractional"]]
+    names = [name for name, _ in changed["flags"]["voice"]["targeting"]["fractional"]]
     assert names == ["stable", "streaming", "local"]
 
 
 def test_a_share_of_a_tenth_of_a_percent_is_exact() -> None:
-    found = with_split(document(), "voice", split(0.001), "f")
-    assert found["flags"]["voice"]["targeting"]["fractional"] == [["stable", 999], ["streaming", 1]]
+    changed = with_split(document(), "voice", split(0.001), "f")
+    assert changed["flags"]["voice"]["targeting"]["fractional"] == [["stable", 999], ["streaming", 1]]
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("unsuitable", "sentence"),
     [
         (document(state="DISABLED"), "state is DISABLED"),
         (document({"if": [True, "stable"]}), "has no fractional"),
@@ -190,9 +190,9 @@ def test_a_share_of_a_tenth_of_a_percent_is_exact() -> None:
         (document(variants={"stable": "s", "streamed": "t"}), "did you mean streamed?"),
     ],
 )
-def test_what_cannot_take_a_share_is_refused(found: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_take_a_share_is_refused(unsuitable: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")):
-        with_split(found, "voice", split(0.05), "flags.json")
+        with_split(unsuitable, "voice", split(0.05), "flags.json")
 
 
 def test_a_plan_that_leaves_callers_to_nobody_is_refused() -> None:
@@ -221,10 +221,10 @@ def test_variants_without_settings_are_named() -> None:
 
 @pytest.fixture
 def timer() -> TimerFd:
-    found = TimerFd.open()
-    if found is None:
+    timer_fd = TimerFd.open()
+    if timer_fd is None:
         pytest.skip("this system has no timer descriptors")
-    return found
+    return timer_fd
 
 
 def wait(timer: TimerFd) -> bool:

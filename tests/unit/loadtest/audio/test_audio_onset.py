@@ -87,9 +87,9 @@ def test_last_sample_before_position_is_that_of_preceding_sound() -> None:
     span = AudibleSpan(DEFAULT_PRESET, 24_000)
     span.feed(placed(2_400, tone(4_800)) + placed(16_800, tone(4_800)))
     for moment, last in ((2_000, None), (4_000, 3_999), (7_200, 7_199), (12_000, 7_199), (20_000, 19_999)):
-        found = span.last_before(moment)
-        assert (found is None) == (last is None), moment
-        assert found is None or last is None or abs(found - last) <= 240, moment
+        position = span.last_before(moment)
+        assert (position is None) == (last is None), moment
+        assert position is None or last is None or abs(position - last) <= 240, moment
     assert span.last_before(24_000) == pytest.approx(21_599, abs=240)
 
 

@@ -36,29 +36,29 @@ NO_USAGE = ProcessorUsage(None, None, None)
 
 
 def test_an_error_is_measured_minus_true_on_every_stage() -> None:
-    found = samples_of(turn(1, error_ns=70_000), truth(1), AnnotationError(0, 0))
-    assert set(found) == set(STAGES)
+    samples = samples_of(turn(1, error_ns=70_000), truth(1), AnnotationError(0, 0))
+    assert set(samples) == set(STAGES)
     for name in (*EVENTS, "first_audio", "voice_to_voice", "instrument", "reply_end"):
-        assert found[name].error_ns == 70_000, name
+        assert samples[name].error_ns == 70_000, name
     for name in ("speech_start", "speech_end", "annotation", "leading_silence", "underrun_total"):
-        assert found[name].error_ns == 0, name
-    assert (found["voice_to_voice"].injected_ns, found["voice_to_voice"].measured_ns) == (200 * MS, 200 * MS + 70_000)
-    assert found["asr_first_partial"].injected_ns == 300 * MS  # counted from the beginning of the speech
+        assert samples[name].error_ns == 0, name
+    assert (samples["voice_to_voice"].injected_ns, samples["voice_to_voice"].measured_ns) == (200 * MS, 200 * MS + 70_000)
+    assert samples["asr_first_partial"].injected_ns == 300 * MS  # counted from the beginning of the speech
 
 
 def test_a_voice_to_voice_error_has_the_errors_of_both_its_ends() -> None:
     late = turn(1, error_ns=70_000, speech_end_perf_ns=truth(1)["speech_end_perf_ns"] - 30_000)
-    found = samples_of(late, truth(1))
-    assert found["speech_end"].error_ns == -30_000
-    assert found["voice_to_voice"].error_ns == 100_000
+    samples = samples_of(late, truth(1))
+    assert samples["speech_end"].error_ns == -30_000
+    assert samples["voice_to_voice"].error_ns == 100_000
 
 
 def test_annotation_error_is_distinguished_from_instrument_error() -> None:
     early = turn(1, error_ns=70_000, speech_end_perf_ns=truth(1)["speech_end_perf_ns"] - 50 * MS)
-    found = samples_of(early, truth(1), AnnotationError(0, -50 * MS))
-    assert found["voice_to_voice"].error_ns == 50 * MS + 70_000
-    assert found["annotation"].error_ns == -50 * MS
-    assert found["instrument"].error_ns == 70_000
+    samples = samples_of(early, truth(1), AnnotationError(0, -50 * MS))
+    assert samples["voice_to_voice"].error_ns == 50 * MS + 70_000
+    assert samples["annotation"].error_ns == -50 * MS
+    assert samples["instrument"].error_ns == 70_000
 
 
 @pytest.mark.parametrize(("stated_ms", "beyond"), [(20, 0), (19, 120), (None, 120)])
@@ -70,27 +70,27 @@ def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int |
         turn(number, speech_end_perf_ns=truth(number)["speech_end_perf_ns"] + 20 * MS, **changes)
         for number in range(1, 121)
     ]
-    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
-    found = measure_step(1, 1, turns, truths, NO_USAGE, annotation={"one": AnnotationError(0, 20 * MS)})
-    assert (found.annotation_beyond, found.error_ns) == (beyond, 0)
-    assert found.verdict == ("not trustworthy" if beyond else "trustworthy")
+    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
+    measured_step = measure_step(1, 1, turns, truths, NO_USAGE, annotation={"one": AnnotationError(0, 20 * MS)})
+    assert (measured_step.annotation_beyond, measured_step.error_ns) == (beyond, 0)
+    assert measured_step.verdict == ("not trustworthy" if beyond else "trustworthy")
     if beyond:
-        assert found.failed == (
+        assert measured_step.failed == (
             "annotation off by more than it states on 120 of 120 turns (end of speech by up to 20.000 ms)",
         )
     console = Console(width=160, record=True, force_terminal=False)
     with console.capture() as captured:
-        console.print(calibration_view(calibration(found)))
+        console.print(calibration_view(calibration(measured_step)))
     output = "beyond" if beyond else "within"
     assert f"annotation: end of speech off by up to 20.000 ms, {output} what the clips state" in captured.get()
-    assert calibration_object(calibration(found))["steps"][0]["annotation_beyond"] == beyond
+    assert calibration_object(calibration(measured_step))["steps"][0]["annotation_beyond"] == beyond
 
 
 def test_uncertain_endpoint_times_are_left_out() -> None:
     assert "asr_final" not in samples_of(turn(1), truth(1, unsure=["asr_final"]))
-    found = samples_of(turn(1), truth(1, unsure=["first_audio"]))
-    assert "voice_to_voice" not in found
-    assert "reply_end" in found
+    samples = samples_of(turn(1), truth(1, unsure=["first_audio"]))
+    assert "voice_to_voice" not in samples
+    assert "reply_end" in samples
     assert samples_of(turn(1), truth(1, unsure=["speech_end"])) == {}
 
 
@@ -131,7 +131,7 @@ def test_an_error_beyond_the_limit_is_named() -> None:
 
 
 def measured(turns: Sequence[Turn], **rows: Any) -> CalibrationStep:
-    truths = {each["response_id"]: each for each in (truth(number, **rows) for number in range(1, len(turns) + 1))}
+    truths = {row["response_id"]: row for row in (truth(number, **rows) for number in range(1, len(turns) + 1))}
     return measure_step(1, 1, turns, truths, NO_USAGE)
 
 
@@ -146,10 +146,10 @@ def test_large_error_within_stated_interval_is_missed_goal_only() -> None:
 @pytest.mark.parametrize(("turns", "outside", "verdict"), [(999, 1, 0), (1_000, 1, 1), (1_000, 2, 0), (2_000, 2, 1)])
 def test_one_interval_in_thousand_may_be_wrong_and_of_fewer_none(turns: int, outside: int, verdict: int) -> None:
     heard = [turn(number, error_ns=2 * MS if number <= outside else 0) for number in range(1, turns + 1)]
-    found = measured(heard)
-    assert found.verdict == ("trustworthy" if verdict else "not trustworthy")
-    assert (found.intervals.n, found.intervals.outside) == (turns, outside)
-    assert found.intervals.share_within == pytest.approx(1 - outside / turns)
+    measured_step = measured(heard)
+    assert measured_step.verdict == ("trustworthy" if verdict else "not trustworthy")
+    assert (measured_step.intervals.n, measured_step.intervals.outside) == (turns, outside)
+    assert measured_step.intervals.share_within == pytest.approx(1 - outside / turns)
 
 
 @pytest.mark.parametrize(
@@ -159,22 +159,22 @@ def test_the_endpoint_knows_its_own_sends_as_an_interval(early_ns: int, within_n
     """A caller that states [t + 50 µs, t + 50 µs] is right if the endpoint sent until then, and else wrong."""
     exact = {"speech_end_later_ns": 0, "first_audio_earlier_ns": 0, "held_up_ns": 0}
     heard = [turn(number, error_ns=early_ns, **exact) for number in range(1, 121)]
-    found = measured(heard, first_audio_within_ns=within_ns)
-    assert (found.verdict == "trustworthy") is is_right
-    assert found.intervals.within == (120 if is_right else 0)
+    measured_step = measured(heard, first_audio_within_ns=within_ns)
+    assert (measured_step.verdict == "trustworthy") is is_right
+    assert measured_step.intervals.within == (120 if is_right else 0)
 
 
 def test_a_turn_that_states_no_interval_is_not_taken_as_exact() -> None:
     heard = [turn(number, **({"held_up_ns": None} if number <= 2 else {})) for number in range(1, 121)]
-    found = measured(heard)
-    assert (found.verdict, found.failed) == ("not trustworthy", ("2 of 120 turns state no interval",))
-    assert (found.intervals.n, found.intervals.not_stated) == (118, 2)
+    measured_step = measured(heard)
+    assert (measured_step.verdict, measured_step.failed) == ("not trustworthy", ("2 of 120 turns state no interval",))
+    assert (measured_step.intervals.n, measured_step.intervals.not_stated) == (118, 2)
     assert measured([]).intervals.share_within is None
 
 
 def test_over_one_percent_invalid_turns_are_named_with_reasons() -> None:
     turns = [turn(number, outcome="invalid" if number <= 3 else "ok") for number in range(1, 121)]
-    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
     bad = measure_step(1, 1, turns, truths, NO_USAGE)
     assert bad.failed == ("3 of 120 turns invalid (frame lateness)",)
     assert (bad.invalid, bad.not_as_recorded, bad.intervals.n) == (3, 3, 117)
@@ -185,21 +185,21 @@ def test_over_one_percent_invalid_turns_are_named_with_reasons() -> None:
 def test_turns_not_as_recorded_are_counted_apart_from_faults() -> None:
     reasons = (("frame lateness", "drift"), ("clock step",), ("clock step", "drift"))
     spoiled = [turn(number, outcome="invalid", invalid_reasons=why) for number, why in enumerate(reasons, start=1)]
-    found = measured([*spoiled, *(turn(number) for number in range(4, 121))])
-    assert (found.invalid, found.not_as_recorded) == (3, 2)
+    measured_step = measured([*spoiled, *(turn(number) for number in range(4, 121))])
+    assert (measured_step.invalid, measured_step.not_as_recorded) == (3, 2)
     text = Console(width=160, record=True, force_terminal=False)
     with text.capture() as captured:
-        text.print(calibration_view(calibration(found)))
+        text.print(calibration_view(calibration(measured_step)))
     assert "2 not said as recorded (frame lateness 1, drift 2), 1 by a fault of the generator (clock step 2)" in (
         captured.get()
     )
-    step_object = calibration_object(calibration(found))["steps"][0]
+    step_object = calibration_object(calibration(measured_step))["steps"][0]
     assert (step_object["invalid"], step_object["not_as_recorded"]) == (3, 2)
 
 
 def test_turns_that_the_store_has_not_got_are_lost() -> None:
     turns = [turn(number) for number in range(1, 121)]
-    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 131))}
+    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 131))}
     assert measure_step(1, 1, turns, truths, NO_USAGE).failed == ("10 of 130 turns lost",)
 
 
@@ -217,14 +217,14 @@ def test_limiting_endpoint_is_no_evidence_against_generator() -> None:
     assert unknown.verdict == "endpoint-limited"
     turns = [turn(number, outcome="no_reply" if number < 9 else "ok") for number in range(1, 121)]
     silent = [
-        each if each.outcome == "ok" else turn(1, outcome="no_reply", outcome_observed="no_reply") for each in turns
+        answered if answered.outcome == "ok" else turn(1, outcome="no_reply", outcome_observed="no_reply") for answered in turns
     ]
-    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
     assert "turns not answered" in measure_step(1, 1, silent, truths, NO_USAGE).failed[0]
 
 
 def test_audio_not_read_by_endpoint_is_no_instrument_error() -> None:
-    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
+    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
     turns = [turn(number, endpoint_did_not_read=number < 3) for number in range(1, 121)]
     jammed = measure_step(1, 1, turns, truths, NO_USAGE)
     assert (jammed.verdict, jammed.failed) == ("endpoint-limited", ("2 of 120 turns not read in time",))
@@ -235,7 +235,7 @@ def test_audio_not_read_by_endpoint_is_no_instrument_error() -> None:
 
 def test_ceiling_is_largest_trustworthy_load_of_best_attempts() -> None:
     steps = [step(2), step(4, error_ns=2 * MS), step(4, attempt=2), step(8, error_ns=2 * MS)]
-    assert [(each.callers, each.attempt) for each in best_attempts(steps)] == [(2, 1), (4, 2), (8, 1)]
+    assert [(best.callers, best.attempt) for best in best_attempts(steps)] == [(2, 1), (4, 2), (8, 1)]
     ceiling = ceiling_of(steps)
     assert ceiling is not None
     assert ceiling.callers == 4
@@ -243,10 +243,10 @@ def test_ceiling_is_largest_trustworthy_load_of_best_attempts() -> None:
 
 
 def test_delays_are_distinguished() -> None:
-    rows = {**{each["response_id"]: each for each in (truth(number) for number in range(1, 6))}}
+    rows = {**{row["response_id"]: row for row in (truth(number) for number in range(1, 6))}}
     rows["resp-2"]["planned"] = {"voice_to_voice_ns": 50 * MS}
-    found = by_delay(measure_step(1, 1, [turn(number) for number in range(1, 6)], rows, NO_USAGE))
-    assert {delay: stats.n for delay, stats in found.items()} == {50 * MS: 1, 200 * MS: 4}
+    by_ns = by_delay(measure_step(1, 1, [turn(number) for number in range(1, 6)], rows, NO_USAGE))
+    assert {delay: stats.n for delay, stats in by_ns.items()} == {50 * MS: 1, 200 * MS: 4}
 
 
 def test_stalled_connection_counts_unanswered_turns() -> None:
@@ -356,7 +356,7 @@ def test_more_processes_are_tried_where_their_core_was_taken(
 
 def test_a_step_that_only_lost_turns_wants_no_more_processes() -> None:
     turns = [turn(number, call=number % 2) for number in range(1, 121)]
-    truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 131))}
+    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 131))}
     lost = measure_step(2, 1, turns, truths, ProcessorUsage(0.95, 0.2, 12_000.0))
     assert lost.verdict == "not trustworthy"
     assert more_processes([lost], 4) is None
@@ -380,7 +380,7 @@ def test_each_process_count_has_the_largest_load_that_needs_it() -> None:
 def test_calibration_object_has_processes_per_load_and_sentence() -> None:
     steps = [step(2), failed(4), step(4, processes=2), failed(8, processes=2)]
     value = calibration_object(calibration(*steps))
-    assert [each["processes"] for each in value["steps"]] == [1, 1, 2, 2]
+    assert [step["processes"] for step in value["steps"]] == [1, 1, 2, 2]
     assert value["processes"] == [{"processes": 1, "callers_to": 2}, {"processes": 2, "callers_to": 4}]
     assert value["sentence"] == (
         "up to 2 callers: one process; up to 4 callers: 2 processes; 8 are not trustworthy here"

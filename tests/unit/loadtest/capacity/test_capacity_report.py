@@ -64,7 +64,7 @@ def step(callers: int, status: StepStatus, p95_ms: float, count: int = 100) -> L
     )
 
 
-def found(**changes: object) -> Capacity:
+def make_capacity(**changes: object) -> Capacity:
     steps = (step(4, "met", 500), step(8, "met", 520), step(16, "missed", 2000), step(12, "met", 700))
     known = Capacity(target="ws://x", steps=steps, met=12, missed=16)
     return dataclasses.replace(known, **changes)  # type: ignore[arg-type] - fields by name
@@ -114,24 +114,24 @@ def test_a_step_stands_by_its_objectives(verdicts: list[Verdict], expected: tupl
     ],
 )
 def test_the_sentence_and_the_exit_code(changes: dict[str, object], code: ExitCode, words: str) -> None:
-    capacity = found(**changes)
+    capacity = make_capacity(**changes)
     assert capacity.exit_code is code
     assert words in capacity.sentence
 
 
 def test_the_bend_is_where_the_curve_runs_away() -> None:
-    assert found().bend_callers == 12
+    assert make_capacity().bend_callers == 12
     flat = tuple(step(callers, "met", 500 + callers) for callers in (4, 8, 12, 16))
-    assert found(steps=flat).bend_callers is None, "a straight line has no bend"
-    assert found(steps=flat[:3]).bend_callers is None
+    assert make_capacity(steps=flat).bend_callers is None, "a straight line has no bend"
+    assert make_capacity(steps=flat[:3]).bend_callers is None
 
 
 def test_the_table_and_the_object_hold_the_same_steps() -> None:
-    capacity = found(steps=(*found().steps, step(14, "generator-limited", 600, count=10)))
+    capacity = make_capacity(steps=(*make_capacity().steps, step(14, "generator-limited", 600, count=10)))
     text = StringIO()
     Console(file=text, width=120).print(capacity_view(capacity))
     shown = capacity_object(capacity)
-    assert [each["callers"] for each in shown["steps"]] == [4, 8, 12, 14, 16]
+    assert [step["callers"] for step in shown["steps"]] == [4, 8, 12, 14, 16]
     assert shown["steps"][3]["voice_to_voice"] == {
         "n": 10,
         "p50_s": 0.6,
@@ -148,8 +148,8 @@ def test_the_table_and_the_object_hold_the_same_steps() -> None:
 
 def test_the_object_has_the_processes_of_each_step_and_what_the_calibration_advises() -> None:
     two = dataclasses.replace(step(8, "met", 9.4), processes=2)
-    shown = capacity_object(found(steps=(step(4, "met", 9.4), two), advice="8 callers want 2 processes"))
-    assert [each["processes"] for each in shown["steps"]] == [1, 2]
+    shown = capacity_object(make_capacity(steps=(step(4, "met", 9.4), two), advice="8 callers want 2 processes"))
+    assert [step["processes"] for step in shown["steps"]] == [1, 2]
     assert shown["advice"] == "8 callers want 2 processes"
 
 
@@ -160,7 +160,7 @@ def _widest() -> Capacity:
     reason = "the machine was busy elsewhere for 4.1 s, so that more than 1 % of the turns are invalid"
     limited = dataclasses.replace(step(1234, "generator-limited", late, count=3000), reason=reason)
     close = dataclasses.replace(step(800, "met", 9.4), sure=False)
-    return found(steps=(*found().steps, missed, limited, close))
+    return make_capacity(steps=(*make_capacity().steps, missed, limited, close))
 
 
 @pytest.mark.parametrize("width", [80, 99, 100, 120])
@@ -175,9 +175,9 @@ def test_nothing_is_cut_or_folded_inside_a_word(width: int) -> None:
     words = text.getvalue().replace("█", "").split()
     assert words == unbounded.getvalue().replace("█", "").split()
     # A row stays one line: its callers and its status are on it.
-    for each in capacity.steps:
-        (row,) = [line for line in lines if line.split()[:2] == [f"{each.callers:,}", f"{each.turns:,}"]]
-        assert row.rstrip().endswith(each.status)
+    for step in capacity.steps:
+        (row,) = [line for line in lines if line.split()[:2] == [f"{step.callers:,}", f"{step.turns:,}"]]
+        assert row.rstrip().endswith(step.status)
 
 
 def test_what_was_missed_and_why_stands_below_the_table() -> None:
@@ -218,12 +218,12 @@ def judged(good: int, bad: int, causes: dict[str, int]) -> Verdict:
 def test_a_step_is_judged_by_the_worst_and_the_best_case(
     good: int, bad: int, causes: dict[str, int], expected: str
 ) -> None:
-    found = judged(good, bad, causes)
-    assert step_status([found])[0] == expected
+    judgment = judged(good, bad, causes)
+    assert step_status([judgment])[0] == expected
     few = judged(9, 0, {})
-    assert undecided_reason([few, found]) == (found if expected == "generator-limited" else few).reason
+    assert undecided_reason([few, judgment]) == (judgment if expected == "generator-limited" else few).reason
     # A miss is one, whatever else is undecided.
-    assert step_status([found, judged(0, 40, {})])[0] == "missed"
+    assert step_status([judgment, judged(0, 40, {})])[0] == "missed"
     shown = dataclasses.replace(verdict(60, 100), counts="calls")
     assert step_status([verdict(100, 100), shown]) == ("missed", True)
 
@@ -292,18 +292,18 @@ def test_a_search_closes_in_on_whatever_the_endpoint_serves(
 ) -> None:
     most = first + more
     judged = _search(serves, first=first, most=most, resolution=resolution)
-    found = bounds(judged)
+    bracket = bounds(judged)
     assert len(judged) <= 40
     assert max(judged) <= most
     if serves == 0:
-        assert found == CallerRange(None, 1)
+        assert bracket == CallerRange(None, 1)
     elif serves >= most:
-        assert found == CallerRange(most, None)
+        assert bracket == CallerRange(most, None)
     else:
-        assert found.met is not None
-        assert found.missed is not None
-        assert found.met <= serves < found.missed
-        assert found.missed - found.met <= max(1, resolution * found.met)
+        assert bracket.met is not None
+        assert bracket.missed is not None
+        assert bracket.met <= serves < bracket.missed
+        assert bracket.missed - bracket.met <= max(1, resolution * bracket.met)
 
 
 def test_a_search_doubles_then_halves() -> None:
@@ -368,10 +368,10 @@ class Endpoint:
 
 def search(request: CapacityRequest) -> tuple[ExitCode, dict[str, Any]]:
     code = capacity(request, Console(quiet=True))
-    found = json.loads((request.run.out / CAPACITY_NAME).read_text())
+    result = json.loads((request.run.out / CAPACITY_NAME).read_text())
     assert request.run.json_file is not None
-    assert json.loads(request.run.json_file.read_text()) == found
-    return code, found
+    assert json.loads(request.run.json_file.read_text()) == result
+    return code, result
 
 
 @pytest.mark.slow
@@ -379,11 +379,11 @@ def test_an_endpoint_that_was_never_there_leaves_every_report(tmp_path: Path) ->
     out = tmp_path / "out"
     with pytest.raises(EndpointUnreachable, match=r"cannot connect to 127\.0\.0\.1:9"):
         capacity(asked(out), Console(quiet=True))
-    assert {*NAMES, CAPACITY_NAME} <= {each.name for each in out.iterdir()}
+    assert {*NAMES, CAPACITY_NAME} <= {path.name for path in out.iterdir()}
     summary = json.loads((out / SUMMARY).read_text())
     assert (summary["exit_code"], summary["exit_reason"]) == (ExitCode.UNREACHABLE, WHY)
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["exit_code"], found["sentence"], found["steps"]) == (ExitCode.UNREACHABLE, WHY, [])
+    result = json.loads((tmp_path / "found.json").read_text())
+    assert (result["exit_code"], result["sentence"], result["steps"]) == (ExitCode.UNREACHABLE, WHY, [])
 
 
 @pytest.mark.slow
@@ -392,26 +392,26 @@ def test_an_endpoint_that_ends_during_a_step_ends_the_search(
     ended: StepStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = Endpoint(monkeypatch, {4: "met", 8: ended}, True, False, False)
-    code, found = search(asked(tmp_path / "out"))
+    code, result = search(asked(tmp_path / "out"))
     assert endpoint.measured == [4, 8]
-    assert code == found["exit_code"] == ExitCode.UNREACHABLE
-    assert (found["callers_met"], found["callers_missed"]) == (4, None), "the last step says nothing of the endpoint"
-    assert [step["status"] for step in found["steps"]] == ["met", "unreachable"]
-    assert found["sentence"] == (
+    assert code == result["exit_code"] == ExitCode.UNREACHABLE
+    assert (result["callers_met"], result["callers_missed"]) == (4, None), "the last step says nothing of the endpoint"
+    assert [step["status"] for step in result["steps"]] == ["met", "unreachable"]
+    assert result["sentence"] == (
         "the endpoint could not be reached after the step of 8 callers: the endpoint serves at least 4 callers, as far "
         f"as it was measured ({WHY})"
     )
     summary = json.loads((tmp_path / "out" / SUMMARY).read_text())
-    assert (summary["exit_code"], summary["exit_reason"]) == (ExitCode.UNREACHABLE, found["sentence"])
-    assert set(NAMES) <= {each.name for each in (tmp_path / "out").iterdir()}
+    assert (summary["exit_code"], summary["exit_reason"]) == (ExitCode.UNREACHABLE, result["sentence"])
+    assert set(NAMES) <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
 def test_an_endpoint_that_is_busy_for_a_moment_is_searched_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = Endpoint(monkeypatch, {4: "met", 8: "missed", 6: "missed", 5: "met"}, True, False, True, True)
-    code, found = search(asked(tmp_path / "out"))
+    code, result = search(asked(tmp_path / "out"))
     assert (endpoint.measured, endpoint.probes) == ([4, 8, 6, 5], [])
-    assert (code, found["callers_met"], found["callers_missed"]) == (ExitCode.OK, 5, 6)
-    assert not {each.name for each in (tmp_path / "out").iterdir()} & set(NAMES), "each step has its own"
+    assert (code, result["callers_met"], result["callers_missed"]) == (ExitCode.OK, 5, 6)
+    assert not {path.name for path in (tmp_path / "out").iterdir()} & set(NAMES), "each step has its own"
 
 
 @pytest.mark.slow
@@ -419,7 +419,7 @@ def test_an_endpoint_that_opens_one_session_but_none_of_a_step_is_not_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Endpoint(monkeypatch, {2: "refused", 1: "refused"}, True, True, True)
-    code, found = search(asked(tmp_path / "out", first=2))
+    code, result = search(asked(tmp_path / "out", first=2))
     assert code == ExitCode.UNREACHABLE
-    assert found["sentence"].endswith("no step was met, as far as it was measured (no session)")
-    assert set(NAMES) <= {each.name for each in (tmp_path / "out").iterdir()}
+    assert result["sentence"].endswith("no step was met, as far as it was measured (no session)")
+    assert set(NAMES) <= {path.name for path in (tmp_path / "out").iterdir()}

@@ -68,7 +68,7 @@ def test_a_command_has_no_more_flags_than_it_was_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [option for option in OPTIONS if option.kind is Duration], ids=lambda each: each.name
+    "option", [option for option in OPTIONS if option.kind is Duration], ids=lambda option: option.name
 )
 @pytest.mark.parametrize(
     ("text", "ms"), [("500ms", 500), ("2s", 2_000), ("1.5m", 90_000), ("1h", 3_600_000), ("8", 8_000), ("0.5", 500)]

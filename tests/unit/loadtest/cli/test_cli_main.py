@@ -16,7 +16,7 @@ from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
 from loadtest.scenario.access import TARGET_VARIABLE
 
-COMMANDS = tuple(command for each in app.registered_commands if (command := each.callback) is not None)
+COMMANDS = tuple(command for entry in app.registered_commands if (command := entry.callback) is not None)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
@@ -25,7 +25,7 @@ def test_a_command_is_one_function_of_a_file_without_jobs(command: object) -> No
     assert module.__name__.startswith("loadtest.cli.")
     assert module.__file__ is not None
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-    assert not [each for each in tree.body if isinstance(each, ast.ClassDef)], "a job stays in its own folder"
+    assert not [node for node in tree.body if isinstance(node, ast.ClassDef)], "a job stays in its own folder"
 
 
 def test_the_version_is_that_of_the_project() -> None:

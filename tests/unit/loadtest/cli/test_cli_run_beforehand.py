@@ -19,20 +19,20 @@ CALLS_BEGIN = "calls begin"
 @pytest.fixture
 def carried_out(monkeypatch: pytest.MonkeyPatch) -> list[CheckedRun]:
     """The runs that were to be carried out; where one would begin, it says so."""
-    found: list[CheckedRun] = []
+    checked_runs: list[CheckedRun] = []
 
     def carry_out(checked: CheckedRun, console: Console) -> object:
         console.print(CALLS_BEGIN)
-        found.append(checked)
+        checked_runs.append(checked)
         return object()
 
     def print_and_write(*_: object) -> ExitCode:
         return ExitCode.OK
 
-    monkeypatch.setattr("loadtest.run.job.preflight", found.append)
+    monkeypatch.setattr("loadtest.run.job.preflight", checked_runs.append)
     monkeypatch.setattr("loadtest.run.job.run", carry_out)
     monkeypatch.setattr("loadtest.run.judged_run.print_and_write", print_and_write)
-    return found
+    return checked_runs
 
 
 def started(carried_out: list[CheckedRun], out: Path, *flags: str) -> CheckedRun:

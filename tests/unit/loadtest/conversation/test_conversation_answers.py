@@ -428,7 +428,9 @@ def played(world: World) -> list[str]:
 
 def quiet(*turns: dict[str, Any]) -> World:
     base = make_plan()
-    return World(replace(base, turns=tuple(replace(base.turns[0], **each) for each in turns or ({},))), wire=SILENT)
+    return World(
+        replace(base, turns=tuple(replace(base.turns[0], **changes) for changes in turns or ({},))), wire=SILENT
+    )
 
 
 def turn(world: World) -> Turn:
@@ -506,9 +508,9 @@ def test_a_clear_stops_the_reply_that_the_caller_interrupts() -> None:
     world.after(600).speech_ends().after(300)
     answered = world.now
     world.hear(piece(300)).after(1_400)
-    found = turn(world)
-    assert found.barge_in_stop_ns == 240 * MS
-    assert (found.outcome, found.barge_in_recovered, found.first_audio_perf_ns) == ("ok", True, answered)
+    record = turn(world)
+    assert record.barge_in_stop_ns == 240 * MS
+    assert (record.outcome, record.barge_in_recovered, record.first_audio_perf_ns) == ("ok", True, answered)
     assert [exchange.outcome for exchange in world.exchanges] == ["ok", "ok"]
 
 

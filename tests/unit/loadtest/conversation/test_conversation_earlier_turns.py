@@ -27,7 +27,7 @@ class Call(World):
 
     def __init__(self, turns: int = 3, *, manual: bool = False, wire: WireTraits | None = None) -> None:
         plan = make_plan(turns=turns, manual=manual)
-        spoken = tuple(replace(each, clip=make_clip(text=text)) for each, text in zip(plan.turns, TEXTS, strict=False))
+        spoken = tuple(replace(turn, clip=make_clip(text=text)) for turn, text in zip(plan.turns, TEXTS, strict=False))
         super().__init__(replace(plan, turns=spoken), wire=wire or WireTraits(sends_text=False))
         self.spoken = 0
 
@@ -60,7 +60,7 @@ class Call(World):
     @property
     def turns(self) -> list[Turn]:
         options = replace(OPTIONS, word_errors=word_errors, keep_transcripts=True)
-        return [build_turn(each, CALL, options) for each in self.exchanges]
+        return [build_turn(exchange, CALL, options) for exchange in self.exchanges]
 
 
 def final(number: int, item: str | None = "", **fields: Any) -> VoiceEvent:
@@ -72,14 +72,14 @@ def final(number: int, item: str | None = "", **fields: Any) -> VoiceEvent:
 def asr_ms(turns: Sequence[Turn]) -> list[float | None]:
     return [
         None
-        if each.asr_final_perf_ns is None or each.speech_end_perf_ns is None
-        else (each.asr_final_perf_ns - each.speech_end_perf_ns) / MS
-        for each in turns
+        if turn.asr_final_perf_ns is None or turn.speech_end_perf_ns is None
+        else (turn.asr_final_perf_ns - turn.speech_end_perf_ns) / MS
+        for turn in turns
     ]
 
 
 def errors(turns: Sequence[Turn]) -> list[int | None]:
-    return [each.wer_errors for each in turns]
+    return [turn.wer_errors for turn in turns]
 
 
 def test_transcript_during_next_question_counts_in_its_own_turn() -> None:
@@ -104,7 +104,7 @@ def test_transcript_two_turns_late_counts_in_its_own_turn() -> None:
     call = Call(3).ask().answer().ask().hear(final(2)).answer().begin().hear(final(1)).finish()
     call.hear(final(3)).answer()
     assert errors(call.turns) == [0, 0, 0]
-    assert [each.awaits_more for each in call.exchanges] == [False, False, False]
+    assert [exchange.awaits_more for exchange in call.exchanges] == [False, False, False]
 
 
 def test_transcripts_all_one_turn_late_stay_with_their_turns() -> None:
@@ -117,7 +117,7 @@ def test_transcripts_all_one_turn_late_stay_with_their_turns() -> None:
 def test_late_transcript_event_belongs_to_its_own_turn(kind: EventKind) -> None:
     late = event(kind, item_id="u1", text="turn the light on", message="no model")
     call = Call(2).ask().answer().begin().hear(late).finish().hear(final(2)).answer()
-    first, second = (each.timeline for each in call.exchanges)
+    first, second = (exchange.timeline for exchange in call.exchanges)
     assert (len(first.partials_perf_ns), len(first.finals), first.asr_failure) == {
         EventKind.ASR_PARTIAL: (1, 0, None),
         EventKind.ASR_FINAL: (0, 1, None),
@@ -130,13 +130,13 @@ def test_late_transcript_event_belongs_to_its_own_turn(kind: EventKind) -> None:
 def test_a_late_end_of_speech_is_that_of_its_own_turn() -> None:
     call = Call(2).ask().answer().begin().hear(event(EventKind.SPEECH_STOPPED, item_id="u1")).finish()
     call.answer()
-    assert [len(each.timeline.endpoints_perf_ns) for each in call.exchanges] == [2, 1]
+    assert [len(exchange.timeline.endpoints_perf_ns) for exchange in call.exchanges] == [2, 1]
 
 
 def test_next_turn_does_not_wait_for_named_transcript() -> None:
     partial = event(EventKind.ASR_PARTIAL, item_id="u1", text="turn")
     call = Call(2).ask(partial).answer()
-    assert [each.index for each in call.exchanges] == [0]
+    assert [exchange.index for exchange in call.exchanges] == [0]
     assert call.exchanges[0].awaits_more
     call.begin().hear(final(1)).finish().hear(final(2)).answer()
     assert not call.exchanges[0].awaits_more
@@ -149,7 +149,7 @@ def test_last_turn_waits_two_seconds_if_earlier_had_transcripts() -> None:
     call.hear(final(2)).after(40)
     assert errors(call.turns) == [0, 0]
     never = Call(2).ask().hear(final(1)).answer().ask().answer().after(2_000)
-    assert [each.outcome for each in never.exchanges] == ["ok", "ok"]
+    assert [exchange.outcome for exchange in never.exchanges] == ["ok", "ok"]
     none = Call(2).ask().answer().ask().answer()
     assert len(none.exchanges) == 2, "nobody waits for what has never come"
 
@@ -199,7 +199,7 @@ def test_one_name_for_everything_on_a_wire_of_transcripts_alone() -> None:
         call.ask(partial, named=False).hear(final(number, "x"))
         call.answer()
     assert errors(call.turns) == [0, 0, 0]
-    assert [len(each.timeline.partials_perf_ns) for each in call.exchanges] == [1, 1, 1]
+    assert [len(exchange.timeline.partials_perf_ns) for exchange in call.exchanges] == [1, 1, 1]
 
 
 def test_repeated_transcript_of_recorded_turn_is_ignored() -> None:
@@ -215,7 +215,7 @@ def test_unnamed_transcript_between_turns_is_of_previous_turn(names: bool) -> No
     call.ask(named=False).hear(final(2, None))
     call.answer()
     assert errors(call.turns) == [0, 0]
-    assert [each.awaits_more for each in call.exchanges] == [False, False]
+    assert [exchange.awaits_more for exchange in call.exchanges] == [False, False]
 
 
 def test_unnamed_transcript_in_lead_in_is_of_previous_turn() -> None:
@@ -233,8 +233,8 @@ def test_no_question_is_transcribed_before_it_has_been_spoken() -> None:
     call.finish(named=False).after(100).hear(final(2, None))
     call.answer()
     assert errors(call.turns) == [0, 0]
-    assert all(each is not None and each > 0 for each in asr_ms(call.turns))
-    assert [len(each.timeline.partials_perf_ns) for each in call.exchanges] == [1, 0]
+    assert all(latency_ms is not None and latency_ms > 0 for latency_ms in asr_ms(call.turns))
+    assert [len(exchange.timeline.partials_perf_ns) for exchange in call.exchanges] == [1, 0]
 
 
 def test_transcript_of_first_half_during_speech_stays_in_turn() -> None:
@@ -279,7 +279,7 @@ def test_unnamed_late_transcript_of_interrupted_reply_is_its_own() -> None:
     world.hear(event(EventKind.RESPONSE_DONE, response_id="r1", status="cancelled"))
     world.after(400).speech_ends()
     world.hear(event(EventKind.SPEECH_STOPPED), final(2, None), *reply(100, "r2")).after(200)
-    assert [each.timeline.transcript for each in world.exchanges] == [*TEXTS[:2]]
+    assert [exchange.timeline.transcript for exchange in world.exchanges] == [*TEXTS[:2]]
 
 
 def test_late_text_of_answer_counts_in_its_own_turn() -> None:
@@ -288,7 +288,8 @@ def test_late_text_of_answer_counts_in_its_own_turn() -> None:
     text = event(EventKind.LLM_TEXT, response_id="r1", text="Done.")
     call.begin().hear(text).finish().hear(final(2)).answer()
     assert [
-        len(each.timeline.replies[f"r{number}"].text_stamps_perf_ns) for number, each in enumerate(call.exchanges, 1)
+        len(exchange.timeline.replies[f"r{number}"].text_stamps_perf_ns)
+        for number, exchange in enumerate(call.exchanges, 1)
     ] == [1, 0]
     assert not call.exchanges[0].awaits_more
 
@@ -300,7 +301,7 @@ def test_nothing_is_awaited_that_a_wire_cannot_show() -> None:
 
 def test_dropped_call_ends_with_turns_unchanged() -> None:
     call = Call(2).ask().answer().begin().lose("dropped")
-    assert [(each.outcome, each.timeline.finals) for each in call.exchanges] == [("ok", []), ("error", [])]
+    assert [(exchange.outcome, exchange.timeline.finals) for exchange in call.exchanges] == [("ok", []), ("error", [])]
 
 
 def once_more(response_id: str = "resp_1", *, announced: bool = True, ms: int = 100) -> list[VoiceEvent]:
@@ -313,11 +314,11 @@ def test_reused_response_id_is_new_answer_and_endpoint_fault(announced: bool) ->
     call = Call(3)
     for _ in range(3):
         call.ask().after(200).hear(*once_more(announced=announced)).after(140)
-    assert [each.outcome for each in call.exchanges] == ["ok", "ok", "ok"]
-    assert [each.reason for each in call.exchanges] == [None, *["response id resp_1 was used before"] * 2]
+    assert [exchange.outcome for exchange in call.exchanges] == ["ok", "ok", "ok"]
+    assert [exchange.reason for exchange in call.exchanges] == [None, *["response id resp_1 was used before"] * 2]
     turns = call.turns
-    assert [each.response_id for each in turns] == ["resp_1"] * 3
-    assert [round(((each.first_audio_perf_ns or 0) - (each.speech_end_perf_ns or 0)) / MS) for each in turns] == [
+    assert [turn.response_id for turn in turns] == ["resp_1"] * 3
+    assert [round(((turn.first_audio_perf_ns or 0) - (turn.speech_end_perf_ns or 0)) / MS) for turn in turns] == [
         200
     ] * 3
 
@@ -374,7 +375,7 @@ def test_an_interrupted_reply_leaves_its_id_to_the_next() -> None:
     world.after(500).speech_starts().after(200).hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
     world.hear(event(EventKind.RESPONSE_DONE, response_id="resp_1", status="cancelled")).after(400).speech_ends()
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="u2")).after(100).hear(*once_more()).after(200)
-    assert [each.outcome for each in world.exchanges] == ["ok", "ok"]
+    assert [exchange.outcome for exchange in world.exchanges] == ["ok", "ok"]
     assert world.last.timeline.answer is not None
 
 
@@ -385,7 +386,7 @@ def test_turns_waiting_for_transcripts_are_bounded() -> None:
         world.after(500).speech_starts().hear(event(EventKind.SPEECH_STARTED, item_id=f"u{number}"))
         world.after(500).speech_ends().hear(event(EventKind.SPEECH_STOPPED, item_id=f"u{number}"))
         world.hear(*reply(100, f"r{number}")).after(140)
-    assert [each.awaits_more for each in world.exchanges] == [False] * 2 + [True] * MOST_OPEN
+    assert [exchange.awaits_more for exchange in world.exchanges] == [False] * 2 + [True] * MOST_OPEN
 
 
 def report(response_id: str | None = None, **latencies_ms: int) -> VoiceEvent:

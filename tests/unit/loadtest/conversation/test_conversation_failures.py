@@ -110,14 +110,14 @@ def test_a_turn_that_ended_well_has_none() -> None:
 def test_the_wire_gives_code_and_wait_of_an_error() -> None:
     caller = OpenAIRealtimeCaller(CallerOptions())
     error = '{"type":"error","error":{"type":"requests","code":"rate_limit_exceeded","message":"no","retry_after":1.5}}'
-    (found,) = caller.receive(error)
-    assert found.failure == RATE_LIMIT
+    (received,) = caller.receive(error)
+    assert received.failure == RATE_LIMIT
     done = (
         '{"type":"response.done","response":{"id":"r","status":"failed","status_details":{"error":{"code":"quota"}}}}'
     )
-    (found,) = caller.receive(done)
-    assert found.failure == Failure("endpoint_error", "quota")
-    (found,) = caller.receive("not JSON")
-    assert found.failure == Failure("protocol_violation", "malformed_message")
-    (found,) = caller.receive('{"type":"response.done","response":{"id":"r","status":"completed"}}')
-    assert found.failure is None
+    (received,) = caller.receive(done)
+    assert received.failure == Failure("endpoint_error", "quota")
+    (received,) = caller.receive("not JSON")
+    assert received.failure == Failure("protocol_violation", "malformed_message")
+    (received,) = caller.receive('{"type":"response.done","response":{"id":"r","status":"completed"}}')
+    assert received.failure is None

@@ -13,9 +13,9 @@ def spoken(*lateness_ms: float, then_ms: tuple[float, ...] = ()) -> Pacing:
     """Frames that went so late while the caller spoke, from 0 on, and after that."""
     pacing = Pacing()
     pacing.begin(0, FRAME)
-    pacing.lateness_ns += [round(each * MS) for each in lateness_ms]
+    pacing.lateness_ns += [round(late_ms * MS) for late_ms in lateness_ms]
     pacing.end_speech()
-    pacing.lateness_ns += [round(each * MS) for each in then_ms]
+    pacing.lateness_ns += [round(late_ms * MS) for late_ms in then_ms]
     return pacing
 
 
@@ -133,6 +133,6 @@ def test_an_uncertain_sample_may_have_gone_with_a_frame_nearby(
 ) -> None:
     pacing = spoken(0, 0, 0, 20, 1.4, 20, then_ms=(20,))
     for at_end, expected_ms in ((False, start_ms), (True, end_ms)):
-        found = pacing.widened_ns(round(uncertainty_ms * MS), at_end=at_end)
-        assert found == pytest.approx(expected_ms * MS, abs=1)
+        widened_ns = pacing.widened_ns(round(uncertainty_ms * MS), at_end=at_end)
+        assert widened_ns == pytest.approx(expected_ms * MS, abs=1)
     assert pacing.widened_ns(None, at_end=True) is None

@@ -76,9 +76,9 @@ def exchange(index: int = 0) -> Exchange:
         timeline.note(event(kind, **fields), END + after_ms * MS)
     for after_ms, pcm in ((500, silence(50) + tone(950)), (700, tone(1_000))):
         chunk = audio(pcm)
-        found = timeline.note(chunk, END + after_ms * MS)
-        assert found is not None
-        found.hear(speaker, chunk, END + after_ms * MS)
+        noted = timeline.note(chunk, END + after_ms * MS)
+        assert noted is not None
+        noted.hear(speaker, chunk, END + after_ms * MS)
     done = event(
         EventKind.RESPONSE_DONE,
         response_id="r1",

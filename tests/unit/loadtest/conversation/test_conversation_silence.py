@@ -45,7 +45,7 @@ def piece(ms: int = 200) -> VoiceEvent:
 def plan(*turns: dict[str, Any], silence_ms: int = 1_000, longest_ms: int = 120_000, **options: Any) -> CallPlan:
     base = make_plan(**options)
     limits = replace(base.limits, reply_silence_ns=silence_ms * MS, longest_reply_ns=longest_ms * MS)
-    return replace(base, turns=tuple(replace(base.turns[0], **each) for each in turns or ({},)), limits=limits)
+    return replace(base, turns=tuple(replace(base.turns[0], **changes) for changes in turns or ({},)), limits=limits)
 
 
 def quiet(*turns: dict[str, Any], **options: Any) -> World:
@@ -67,12 +67,12 @@ def test_reply_ends_after_one_second_without_audio() -> None:
     answer = exchange.timeline.answer
     assert answer is not None
     assert answer.done_perf_ns == heard, "the arrival of the last audio"
-    found = turn(world)
-    assert found.first_audio_perf_ns == heard
-    assert found.reply_end_perf_ns == pytest.approx(heard + 500 * MS, abs=MS)
-    assert found.underrun_count == 0, "silence at the end is no underrun"
-    assert found.reply_audio_ns == 500 * MS
-    assert found.response_id is None
+    record = turn(world)
+    assert record.first_audio_perf_ns == heard
+    assert record.reply_end_perf_ns == pytest.approx(heard + 500 * MS, abs=MS)
+    assert record.underrun_count == 0, "silence at the end is no underrun"
+    assert record.reply_audio_ns == 500 * MS
+    assert record.response_id is None
 
 
 @pytest.mark.parametrize("pause_ms", [20, 500, 980])
@@ -82,9 +82,9 @@ def test_a_pause_that_is_shorter_does_not_end_it(pause_ms: int) -> None:
     world.after(1_300)
     (exchange,) = world.exchanges
     assert len(exchange.timeline.replies) == 1
-    found = turn(world)
-    assert found.reply_end_perf_ns == pytest.approx(heard + 200 * MS, abs=MS)
-    assert (found.underrun_count, found.underrun_worst_ns) == (1, pause_ms * MS), "a player starves in the pause"
+    record = turn(world)
+    assert record.reply_end_perf_ns == pytest.approx(heard + 200 * MS, abs=MS)
+    assert (record.underrun_count, record.underrun_worst_ns) == (1, pause_ms * MS), "a player starves in the pause"
 
 
 def test_a_pause_of_silent_samples_is_part_of_it_and_no_underrun() -> None:
@@ -92,8 +92,8 @@ def test_a_pause_of_silent_samples_is_part_of_it_and_no_underrun() -> None:
     world.after(2_880)
     assert not world.exchanges
     world.after(20)
-    found = turn(world)
-    assert (found.outcome, found.underrun_count, found.reply_audio_ns) == ("ok", 0, 1_900 * MS)
+    record = turn(world)
+    assert (record.outcome, record.underrun_count, record.reply_audio_ns) == ("ok", 0, 1_900 * MS)
 
 
 def test_reply_sent_faster_than_real_time_is_played_to_end() -> None:
@@ -169,9 +169,9 @@ def test_text_without_audio_ends_no_turn() -> None:
     world = quiet().speak().hear(text).after(1_500)
     assert world.conversation.state is State.WAITING
     world.hear(piece(200)).after(1_200)
-    found = turn(world)
-    assert (found.outcome, len(world.last.timeline.replies)) == ("ok", 1)
-    assert found.llm_first_token_perf_ns is not None
+    record = turn(world)
+    assert (record.outcome, len(world.last.timeline.replies)) == ("ok", 1)
+    assert record.llm_first_token_perf_ns is not None
 
 
 def test_text_alone_is_no_answer() -> None:
@@ -339,7 +339,7 @@ def heard(content: bytes, piece: int = 960, rate_hz: int = RATE_HZ) -> Exchange:
     content += bytes(len(content) % 2)
     pieces = [content[at : at + piece] for at in range(0, len(content), piece)]
     started = event(EventKind.RESPONSE_STARTED, response_id="r1")
-    return world.hear(started, *(audio(each, rate_hz=rate_hz) for each in pieces), DONE).after(6_000).exchanges[0]
+    return world.hear(started, *(audio(chunk, rate_hz=rate_hz) for chunk in pieces), DONE).after(6_000).exchanges[0]
 
 
 def onset_ms(turn: Exchange) -> float | None:

@@ -35,25 +35,25 @@ Table = Mapping[Any, Mapping[Any, Any]]
 
 def reached(table: Table, start: Hashable) -> set[Hashable]:
     """Every state that some inputs lead to."""
-    found, open_ends = {start}, [start]
+    states, open_ends = {start}, [start]
     while open_ends:
         for following in table[open_ends.pop()].values():
-            if following not in found:
-                found.add(following)
+            if following not in states:
+                states.add(following)
                 open_ends.append(following)
-    return found
+    return states
 
 
 def faults(table: Table, states: Iterable[Enum], inputs: Iterable[Enum], start: Enum, end: Enum) -> list[str]:
     """Return the faults of a table: states that are missing, not reached, or without a path to the end; unused
     inputs."""
-    found = [f"{state.name} has no row" for state in states if state not in table]
-    if found:
-        return found
-    found += [f"{state.name} is never reached" for state in states if state not in reached(table, start)]
-    found += [f"{state.name} has no way to {end.name}" for state in states if end not in reached(table, state)]
+    lines = [f"{state.name} has no row" for state in states if state not in table]
+    if lines:
+        return lines
+    lines += [f"{state.name} is never reached" for state in states if state not in reached(table, start)]
+    lines += [f"{state.name} has no way to {end.name}" for state in states if end not in reached(table, state)]
     used = {happened for row in table.values() for happened in row}
-    return found + [f"{happened.name} has no transition" for happened in inputs if happened not in used]
+    return lines + [f"{happened.name} has no transition" for happened in inputs if happened not in used]
 
 
 def test_every_caller_state_is_reachable_and_can_end() -> None:
@@ -274,7 +274,7 @@ def recorded(module: Any, patch: pytest.MonkeyPatch) -> Iterator[Taken]:
 
 
 def name(transition: tuple[Enum, Enum, Enum]) -> str:
-    return "-".join(each.name for each in transition)
+    return "-".join(member.name for member in transition)
 
 
 def test_tables_hold_exactly_transitions_of_these_scenarios() -> None:

@@ -40,7 +40,7 @@ def test_a_turn_ends_when_its_text_is_complete() -> None:
 def test_a_turn_of_a_recognizer_ends_with_its_transcript() -> None:
     world = asked().after(100).hear(event(EventKind.ASR_FINAL, text="turn the light on"), STARTED, done())
     assert world.last.outcome == "ok"
-    world.speak().hear(event(EventKind.ASR_FINAL, text=""), *[_second(each) for each in (STARTED, done())])
+    world.speak().hear(event(EventKind.ASR_FINAL, text=""), *[_second(received) for received in (STARTED, done())])
     assert world.last.outcome == "ok", "that nothing was recognized is a word error, not a missing answer"
     assert len(world.exchanges) == 2
 

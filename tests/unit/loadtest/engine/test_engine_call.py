@@ -119,8 +119,8 @@ class Caller:
                 self.now_perf_ns += FRAME
                 continue
             self.now_perf_ns = self.due_perf_ns + late_ns
-            found, _ = self.hub.collect(self.now_perf_ns)
-            for _ in found:
+            streams, _ = self.hub.collect(self.now_perf_ns)
+            for _ in streams:
                 self.call.on_sent(self.now_perf_ns)
             if self.call.ended:
                 self.stream.stop()
@@ -221,10 +221,10 @@ def test_turn_not_read_by_endpoint_is_timed_from_due_speech() -> None:
 def test_own_lateness_shifts_timestamps_even_without_reading() -> None:
     caller, stalled = Caller(), Caller()
     stalled.wire.takes = False
-    for each, late_ns in ((caller, 0), (stalled, 7 * MS)):
-        while each.call.conversation.state is not State.WAITING:
-            each.rows(1, late_ns)
-    read, unread = (each.call.conversation.exchange for each in (caller, stalled))
+    for participant, late_ns in ((caller, 0), (stalled, 7 * MS)):
+        while participant.call.conversation.state is not State.WAITING:
+            participant.rows(1, late_ns)
+    read, unread = (participant.call.conversation.exchange for participant in (caller, stalled))
     assert unread.timeline.speech_end_perf_ns - read.timeline.speech_end_perf_ns == 7 * MS
     assert (unread.evidence.pacing.worst_ns, unread.evidence.pacing.drift_ns) == (7 * MS, 0)
 

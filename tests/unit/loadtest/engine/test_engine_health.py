@@ -56,8 +56,8 @@ def test_a_lag_is_worst_until_a_worse_one_or_an_equal_one_comes() -> None:
     health = EngineHealth()
     for second, lag_ms in enumerate([30, 50, 10, 20, 20, 5]):
         health.note_tick(lag_ms * MS, second * 1000 * MS)
-    found = [health.worst_loop_lag_since(second * 1000 * MS) // MS for second in range(7)]
-    assert found == [50, 50, 20, 20, 20, 5, 0]
+    lags_ms = [health.worst_loop_lag_since(second * 1000 * MS) // MS for second in range(7)]
+    assert lags_ms == [50, 50, 20, 20, 20, 5, 0]
 
 
 def test_lags_under_half_a_millisecond_count_as_none() -> None:

@@ -54,11 +54,11 @@ class Hub:
 
     def run(self, ticks: int) -> list[HubStream]:
         """Serve so many ticks, each on time unless the sending takes longer; return who had news."""
-        found: list[HubStream] = []
+        streams: list[HubStream] = []
         for _ in range(ticks):
             self.now = max(self.now, self.now + MS - (self.now - BASE) % MS)
-            found += self.sender.collect(self.now)[0]
-        return found
+            streams += self.sender.collect(self.now)[0]
+        return streams
 
 
 def clip(frames: int, start: int, end: int) -> Any:
@@ -116,7 +116,7 @@ def test_an_utterance_comes_whole_after_what_is_overdue_and_its_speech_is_known(
     overdue = stream.overdue(hub.now)
     assert overdue == (hub.now - stream.due_perf_ns) // FRAME + 1
     number = stream.say(clip(4, 1, 3), overdue)
-    found = hub.run(400)
+    streams = hub.run(400)
     frames = [frame for frame, _ in transport.sent]
     assert frames[number : number + 4] == [b"0", b"1", b"2", b"3"]
     assert set(frames[:number] + frames[number + 4 :]) <= {b"a", b"b", b"c"}
@@ -127,7 +127,7 @@ def test_an_utterance_comes_whole_after_what_is_overdue_and_its_speech_is_known(
     assert start.offered_perf_ns == transport.sent[number + 1][1] == start.gone_perf_ns - 5
     assert (start.unsent_bytes, end.unsent_bytes, end.frame_bytes) == (None, 3, 1)
     assert end.due_perf_ns - start.due_perf_ns == 2 * FRAME
-    assert found == [stream] * 2, "once for each of the two"
+    assert streams == [stream] * 2, "once for each of the two"
     assert not stream.is_saying
     stream.say(clip(9, 0, 8), 0)
     hub.run(40)
@@ -140,10 +140,10 @@ def test_the_lateness_of_each_frame_is_known_for_a_while() -> None:
     hub = Hub()
     hub.sending_ns = 700
     stream, _ = hub.add()
-    found = hub.run(20 * (KEPT_FRAMES + 10))
+    streams = hub.run(20 * (KEPT_FRAMES + 10))
     assert stream.lateness_ns(stream.sent - 2, stream.sent) == [700, 700]
     assert len(stream.lateness_ns(0, stream.sent)) == KEPT_FRAMES
-    assert len(found) >= 4, "a call hears of its frames before they are forgotten"
+    assert len(streams) >= 4, "a call hears of its frames before they are forgotten"
 
 
 def test_a_deadline_is_reported_with_the_frame_that_is_sent_then() -> None:

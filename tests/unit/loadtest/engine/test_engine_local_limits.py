@@ -73,9 +73,9 @@ def test_endpoint_and_network_errors_are_no_local_shortage(error: OSError) -> No
 
 
 def test_an_open_connection_can_lack_buffers_and_nothing_else() -> None:
-    found = buffers_exhausted(OSError(errno.ENOBUFS, ""))
-    assert found is not None
-    assert found.failure == Failure("generator", "ENOBUFS")
+    error = buffers_exhausted(OSError(errno.ENOBUFS, ""))
+    assert error is not None
+    assert error.failure == Failure("generator", "ENOBUFS")
     assert buffers_exhausted(BlockingIOError(errno.EAGAIN, "")) is None
 
 
@@ -86,10 +86,10 @@ def no_address(host: str = "127.0.0.1") -> Any:
 
 
 def test_no_local_port_is_left_if_machine_has_source_address() -> None:
-    found = no_address()
-    assert found.failure == Failure("generator", "EADDRNOTAVAIL")
-    assert "no local port left" in str(found)
-    assert "for connections to 127.0.0.1:9; widen the range (sysctl net.ipv4.ip_local_port_range)" in str(found)
+    error = no_address()
+    assert error.failure == Failure("generator", "EADDRNOTAVAIL")
+    assert "no local port left" in str(error)
+    assert "for connections to 127.0.0.1:9; widen the range (sysctl net.ipv4.ip_local_port_range)" in str(error)
 
 
 class _Unusable:
@@ -136,8 +136,8 @@ def test_lookup_without_socket_is_no_answer_of_name_server(
     unknown = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
     assert LocalLimits().lookup_exhausted(unknown) is None
     with datagrams_fail(monkeypatch, code):
-        found = LocalLimits().lookup_exhausted(unknown)
-    assert (None if found is None else found.failure.code) == cause
+        error = LocalLimits().lookup_exhausted(unknown)
+    assert (None if error is None else error.failure.code) == cause
     assert LocalLimits().lookup_exhausted(socket.gaierror(socket.EAI_MEMORY, "")) is not None
     assert LocalLimits().lookup_exhausted(OSError(errno.EMFILE, "")) is not None  # as EAI_SYSTEM shows
 

@@ -95,8 +95,8 @@ def test_utterance_is_whole_between_background_and_stamped(pacer: Pacer) -> None
         (lateness,) = paced.lateness_ns(frame.number, frame.number + 1)
         assert lateness == frame.gone_perf_ns - frame.due_perf_ns
     paced.close()
-    for each in (ours, theirs):
-        each.close()
+    for end in (ours, theirs):
+        end.close()
 
 
 def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
@@ -109,8 +109,8 @@ def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
         tables.add(paced._cells[pacer.loop.BACKGROUND])
         assert received(theirs, 8) == BACKGROUND[first] + BACKGROUND[(first + 1) % 50]
         paced.close()
-        for each in (ours, theirs):
-            each.close()
+        for end in (ours, theirs):
+            end.close()
     assert len(tables) == 1
     ours, theirs = pair()
     paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
@@ -119,8 +119,8 @@ def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
     paced.begin(other, FRAME_NS, time.perf_counter_ns())
     assert received(theirs, 8) == b"b000c000", "another background with a frame in common"
     paced.close()
-    for each in (ours, theirs):
-        each.close()
+    for end in (ours, theirs):
+        end.close()
 
 
 def test_mute_ends_utterance_and_stop_ends_all_but_python_sends(pacer: Pacer) -> None:
@@ -140,8 +140,8 @@ def test_mute_ends_utterance_and_stop_ends_all_but_python_sends(pacer: Pacer) ->
     assert data.endswith(b"bye!")
     assert paced.sent <= sent, "no frame after the stop"
     paced.close()
-    for each in (ours, theirs):
-        each.close()
+    for end in (ours, theirs):
+        end.close()
 
 
 def test_full_socket_sends_rest_first_and_messages_wait_behind(pacer: Pacer) -> None:
@@ -176,8 +176,8 @@ def test_full_socket_sends_rest_first_and_messages_wait_behind(pacer: Pacer) -> 
     assert paced.queued_bytes == paced.drained_bytes
     assert paced.blocked_ns(None) > 0
     paced.close()
-    for each in (ours, theirs):
-        each.close()
+    for end in (ours, theirs):
+        end.close()
 
 
 def test_frames_go_while_the_interpreter_is_never_free(pacer: Pacer) -> None:
@@ -197,17 +197,17 @@ def test_frames_go_while_the_interpreter_is_never_free(pacer: Pacer) -> None:
         sys.setswitchinterval(interval)
     assert paced.sent >= target
     paced.close()
-    for each in (ours, theirs):
-        each.close()
+    for end in (ours, theirs):
+        end.close()
 
 
 def test_a_broken_connection_is_reported_and_costs_no_other_one(pacer: Pacer) -> None:
     broken, sound = pair(), pair()
     errors: list[OSError] = []
     paced = [pacer.add(ours.fileno(), FRAME_NS, errors.append) for ours, _ in (broken, sound)]
-    for each in paced:
-        assert each is not None
-        each.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
+    for end in paced:
+        assert end is not None
+        end.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
     received(broken[1], 4)
     broken[1].close()
     assert paced[0] is not None
@@ -218,9 +218,9 @@ def test_a_broken_connection_is_reported_and_costs_no_other_one(pacer: Pacer) ->
         paced[0].push(b"more")
     before = paced[1].sent
     until(lambda: paced[1].sent > before + 2)
-    for each in (*paced, broken[0], *sound):
-        assert each is not None
-        each.close()
+    for end in (*paced, broken[0], *sound):
+        assert end is not None
+        end.close()
 
 
 class Owner:
@@ -260,8 +260,8 @@ def test_deadline_is_reported_when_due_and_every_frame_once(pacer: Pacer) -> Non
     assert len(late) == sent
     assert paced.lateness_ns(0, sent) == late[-KEPT_FRAMES:]
     paced.close()
-    for each in (ours, theirs):
-        each.close()
+    for end in (ours, theirs):
+        end.close()
 
 
 @pytest.mark.slow
@@ -312,8 +312,8 @@ def test_a_thread_that_ends_by_itself_is_known_to_have_failed(pacer: Pacer, monk
     paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
     until(lambda: pacer.has_failed)
     assert paced is not None
-    for each in (paced, ours, theirs):
-        each.close()
+    for end in (paced, ours, theirs):
+        end.close()
 
 
 # Where there is no pacer, and where its functions are kept.
@@ -337,11 +337,11 @@ def answer(process: subprocess.Popen[str]) -> str:
 def test_four_processes_that_start_together_share_one_cache(tmp_path: Path) -> None:
     environment: dict[str, str | None] = {"VOICEPROBE_CACHE": str(tmp_path), "NUMBA_CACHE_DIR": None}
     starting = [opened(environment) for _ in range(4)]
-    assert [answer(each) for each in starting] == ["True"] * 4
-    kept = {each: each.stat().st_mtime_ns for each in tmp_path.rglob("*.nbc")}
+    assert [answer(process) for process in starting] == ["True"] * 4
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
     assert kept
     assert answer(opened(environment)) == "True"
-    assert {each: each.stat().st_mtime_ns for each in tmp_path.rglob("*.nbc")} == kept, "nothing is compiled again"
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == kept, "nothing is compiled again"
 
 
 @pytest.mark.slow

@@ -106,12 +106,12 @@ def test_messages_and_frames_are_numbered_in_order_of_sending(pacer: Pacer, mask
             time.sleep(0.001)
     until(lambda: paced.held_up > 0)
     data += finish(paced, ours, theirs)
-    found: list[Any] = [json.loads(payload) for _, payload in decoded(data, [])]
-    assert [each["n"] for each in found] == list(range(1, len(found) + 1))
-    assert [each["mark"] for each in found if "mark" in each] == list(range(300))
-    audio = [each for each in found if "audio" in each]
-    assert [each["at"] for each in audio] == [20 * number for number in range(len(audio))]
-    assert {each["audio"] for each in audio} == {"x" * 300}
+    messages: list[Any] = [json.loads(payload) for _, payload in decoded(data, [])]
+    assert [message["n"] for message in messages] == list(range(1, len(messages) + 1))
+    assert [message["mark"] for message in messages if "mark" in message] == list(range(300))
+    audio = [message for message in messages if "audio" in message]
+    assert [message["at"] for message in audio] == [20 * number for number in range(len(audio))]
+    assert {message["audio"] for message in audio} == {"x" * 300}
     assert len(audio) > 30
 
 
@@ -142,5 +142,5 @@ def test_waiting_bytes_above_bound_end_the_connection(pacer: Pacer, monkeypatch:
     paced.begin((b"x" * 3000,), MS, 0)
     until(lambda: bool(pacer.collect(0)) and bool(errors))
     assert type(errors[0]) is TimeoutError
-    for each in (paced, ours, theirs):
-        each.close()
+    for end in (paced, ours, theirs):
+        end.close()

@@ -133,10 +133,10 @@ class ScriptedClient(LlmClient):
         if request.json_schema is not None:
             chunks = [LlmChunk(last_ns, last_ns, pieces)]
         prompt = sum(len(message.content.split()) for message in request.messages) + len((request.system or "").split())
-        found = prompt - 5 if is_cached else 0
-        cached = found if script.cache_counts else None
+        hits = prompt - 5 if is_cached else 0
+        cached = hits if script.cache_counts else None
         if (known := script.counters) is not None:
-            script.counters = CacheCounters(known.looked_up + prompt + script.of_others, known.hits + found)
+            script.counters = CacheCounters(known.looked_up + prompt + script.of_others, known.hits + hits)
         return LlmAnswer(
             target=target.name,
             started_ns=started_ns,

@@ -24,22 +24,22 @@ def at(ms: int, text: str = "", *, tokens: int | None = None, reasoning: str = "
 
 
 def test_rates_and_gaps_of_chunks_of_several_tokens() -> None:
-    found = answer(
+    result = answer(
         at(300, "a", tokens=1), at(500, "b", tokens=4), at(1_100, "c", tokens=6), usage=LlmUsage(completion=11)
     )
-    assert found.first_token_s == 0.2
-    assert found.wall_s == 1.0
-    assert found.tokens_per_s == 10 / 0.8
-    assert found.tokens_per_s_wall == 11.0
-    assert found.tokens_per_chunk == pytest.approx(11 / 3)
-    assert found.gaps_s == (0.2, 0.6)
-    assert found.token_gaps_s == (0.05, pytest.approx(0.1))
+    assert result.first_token_s == 0.2
+    assert result.wall_s == 1.0
+    assert result.tokens_per_s == 10 / 0.8
+    assert result.tokens_per_s_wall == 11.0
+    assert result.tokens_per_chunk == pytest.approx(11 / 3)
+    assert result.gaps_s == (0.2, 0.6)
+    assert result.token_gaps_s == (0.05, pytest.approx(0.1))
 
 
 def test_reasoning_is_a_first_token_and_no_answer() -> None:
-    found = answer(at(200, reasoning="hm"), at(700, "Yes. "), at(800, "No"))
-    assert (found.first_token_s, found.first_answer_token_s, found.first_sentence_s) == (0.1, 0.6, 0.6)
-    assert found.text == "Yes. No"
+    result = answer(at(200, reasoning="hm"), at(700, "Yes. "), at(800, "No"))
+    assert (result.first_token_s, result.first_answer_token_s, result.first_sentence_s) == (0.1, 0.6, 0.6)
+    assert result.text == "Yes. No"
 
 
 def test_first_sentence_is_known_at_following_text_or_at_end() -> None:
@@ -64,16 +64,16 @@ def test_first_sentence_is_known_at_following_text_or_at_end() -> None:
 def test_sentences_of_several_languages_however_the_text_is_cut(text: str, sentences: list[str]) -> None:
     for size in (1, 2, 5, len(text)):
         splitter = SentenceSplitter()
-        found = [one for begin in range(0, len(text), size) for one in splitter.feed(text[begin : begin + size])]
-        assert [*found, *filter(None, [splitter.end()])] == sentences
+        split = [one for begin in range(0, len(text), size) for one in splitter.feed(text[begin : begin + size])]
+        assert [*split, *filter(None, [splitter.end()])] == sentences
 
 
 def test_an_answer_with_a_fault_has_no_figures() -> None:
     fault = LlmFault("cut_off", "it ended")
-    found = answer(at(300, "One. "), at(400, "Two"), usage=LlmUsage(completion=5), fault=fault)
+    result = answer(at(300, "One. "), at(400, "Two"), usage=LlmUsage(completion=5), fault=fault)
     figures = ("first_token_s", "first_answer_token_s", "first_sentence_s", "wall_s", "tokens", "tokens_per_s")
-    assert [getattr(found, name) for name in (*figures, "tokens_per_s_wall", "tokens_per_chunk")] == [None] * 8
-    assert found.gaps_s == found.token_gaps_s == ()
+    assert [getattr(result, name) for name in (*figures, "tokens_per_s_wall", "tokens_per_chunk")] == [None] * 8
+    assert result.gaps_s == result.token_gaps_s == ()
 
 
 def test_one_token_has_no_rate() -> None:

@@ -70,8 +70,8 @@ def test_lengths_reproduce_script_and_count_other_lengths() -> None:
 
     fast = Script(first_s=0.1, per_token_s=0.01, tokens_of=tokens_of)
     slow = Script(first_s=0.4, per_token_s=0.05, fault_of=lambda n: LlmFault("cut_off", "cut") if n == 3 else None)
-    _, found, _ = bench(plan("lengths", lengths=(20,), samples=12), fast=fast, slow=slow)
-    row, other = found.lengths
+    _, rows, _ = bench(plan("lengths", lengths=(20,), samples=12), fast=fast, slow=slow)
+    row, other = rows.lengths
     assert (row.n, dict(row.others)) == (10, {"shorter": 1, "longer": 1})
     assert row.figures["first_token_s"].value("p50") == pytest.approx(0.1)
     assert row.figures["first_byte_s"].value("p90") == pytest.approx(0.001)
@@ -83,8 +83,8 @@ def test_lengths_reproduce_script_and_count_other_lengths() -> None:
     # The sentence "It is so." is known to be over with the space behind it: the tenth letter, each a token.
     assert row.figures["first_sentence_s"].value("p50") == pytest.approx(0.19)
     assert (other.n, dict(other.others)) == (11, {"cut_off": 1})
-    assert found.faults["slow"] == {"cut_off": FaultCount(1, "cut")}
-    assert found.counted_by["fast"] == ("server",)
+    assert rows.faults["slow"] == {"cut_off": FaultCount(1, "cut")}
+    assert rows.counted_by["fast"] == ("server",)
 
 
 def test_keep_alives_and_low_token_counts_are_only_oddities() -> None:
@@ -93,17 +93,17 @@ def test_keep_alives_and_low_token_counts_are_only_oddities() -> None:
         LlmAnswer(target="it", started_ns=0, asked_ns=1, finished_ns=9, chunks=pieces, keep_alives=7, usage=usage)
         for usage in (LlmUsage(completion=5), LlmUsage(completion=6), None)
     ]
-    results = Results(samples=[AskedSample("lengths", "20", 0, at, each) for at, each in enumerate(answers)])
-    found = rows_of(results, plan("lengths"), ["it"])
-    assert (found.faults["it"], sorted(found.oddities["it"].values())) == ({}, [1, 21])
+    results = Results(samples=[AskedSample("lengths", "20", 0, at, answer) for at, answer in enumerate(answers)])
+    rows = rows_of(results, plan("lengths"), ["it"])
+    assert (rows.faults["it"], sorted(rows.oddities["it"].values())) == ({}, [1, 21])
 
 
 def test_cache_state_is_proved_only_by_count_of_server() -> None:
     counting, silent = Script(), Script(cache_counts=False)
     forgetful = Script()
     forgetful.seen = type("Nothing", (set,), {"add": lambda *_: None})()
-    _, found, _ = bench(plan("cache", samples=2), counting=counting, silent=silent, forgetful=forgetful)
-    by = {(row.target, row.system_tokens, row.state): row for row in found.cache}
+    _, rows, _ = bench(plan("cache", samples=2), counting=counting, silent=silent, forgetful=forgetful)
+    by = {(row.target, row.system_tokens, row.state): row for row in rows.cache}
     warm = by["counting", 1000, "warm"]
     assert warm.first_token_s.value("p50") == pytest.approx(0.01)
     assert (warm.as_stated, warm.contrary, warm.unproved) == (2, 0, 0)
@@ -120,8 +120,8 @@ def test_cached_tokens_come_from_metrics_if_answers_lack_them() -> None:
     shared = Script(cache_counts=False, counters=CacheCounters(0, 0), of_others=1)
     counting = Script(counters=CacheCounters(0, 0))
     silent = Script(cache_counts=False)
-    _, found, _ = bench(plan("cache", samples=2), quiet=quiet, shared=shared, counting=counting, silent=silent)
-    by = {(row.target, row.state): row for row in found.cache if row.system_tokens == 1000}
+    _, rows, _ = bench(plan("cache", samples=2), quiet=quiet, shared=shared, counting=counting, silent=silent)
+    by = {(row.target, row.state): row for row in rows.cache if row.system_tokens == 1000}
     for state in ("cold", "warm", "second turn"):
         row = by["quiet", state]
         assert (row.as_stated, row.contrary, row.unproved, row.counted_by) == (2, 0, 0, ("metrics",))
@@ -158,15 +158,15 @@ def test_the_counters_of_a_model_are_read_off_its_page() -> None:
 
 def test_structured_answers_are_valid_by_their_schema_alone() -> None:
     good, bad = Script(), Script(tool='{"room": "kitchen", "minutes": "twelve"}')
-    _, found, _ = bench(plan("structured", samples=4), good=good, bad=bad)
-    valid = {(row.target, row.asked_as): row.valid.good for row in found.structured}
+    _, rows, _ = bench(plan("structured", samples=4), good=good, bad=bad)
+    valid = {(row.target, row.asked_as): row.valid.good for row in rows.structured}
     assert valid == {("good", "schema"): 4, ("good", "tool"): 4, ("bad", "schema"): 4, ("bad", "tool"): 0}
 
 
 def test_loops_sum_their_calls_or_rounds_and_carry_answers() -> None:
     script = Script(first_s=0.1, per_token_s=0.0)
-    results, found, _ = bench(plan("agent", loops=(3, 10)), it=script)
-    totals = {(row.order, row.calls): row.total_s.value("p50") for row in found.agent}
+    results, rows, _ = bench(plan("agent", loops=(3, 10)), it=script)
+    totals = {(row.order, row.calls): row.total_s.value("p50") for row in rows.agent}
     assert totals == {
         ("sequential", 3): pytest.approx(0.3),
         ("sequential", 10): pytest.approx(1.0),
@@ -181,31 +181,31 @@ def test_loops_sum_their_calls_or_rounds_and_carry_answers() -> None:
 
 def test_a_failed_call_fails_its_loop() -> None:
     script = Script(fault_of=lambda n: LlmFault("http_status", "HTTP 500", 500) if n == 2 else None)
-    _, found, _ = bench(plan("agent", loops=(3,)), it=script)
-    assert sum(row.failed for row in found.agent) == 1
-    assert sum(row.total_s.n for row in found.agent) == 5
+    _, rows, _ = bench(plan("agent", loops=(3,)), it=script)
+    assert sum(row.failed for row in rows.agent) == 1
+    assert sum(row.total_s.n for row in rows.agent) == 5
 
 
 def test_closed_load_gives_rate_of_servers_and_their_saturation() -> None:
     # An answer of 50 tokens takes 0.1 + 49 * 0.01 = 0.59 s; four are written at the same time.
     script = Script(servers=4)
-    _, found, _ = bench(plan("concurrency", levels=(1, 2, 4, 8), level_s=118.0, within_s=0.5), it=script)
-    rates = {row.level: row for row in found.load}
+    _, rows, _ = bench(plan("concurrency", levels=(1, 2, 4, 8), level_s=118.0, within_s=0.5), it=script)
+    rates = {row.level: row for row in rows.load}
     assert [rates[level].rate.value for level in (1, 2, 4, 8)] == pytest.approx(  # type: ignore[union-attr]
         [1 / 0.59, 2 / 0.59, 4 / 0.59, 4 / 0.59], rel=0.01
     )
     assert rates[4].goodput.value == pytest.approx(4 / 0.59, rel=0.01)  # type: ignore[union-attr]
     assert rates[8].goodput.value < 0.1  # type: ignore[union-attr] # all but the first four wait 0.59 s for their turn
     assert rates[8].first_token_s.value("p50") == pytest.approx(0.69)
-    (row,) = found.saturation
+    (row,) = rows.saturation
     assert row.saturation is not None
     assert (row.saturation.level, row.saturation.is_reached) == (4, True)
 
 
 @pytest.mark.slow
 def test_open_arrivals_are_timed_from_due_time_with_actual_rate() -> None:
-    results, found, _ = bench(plan("concurrency", levels=(), rates=(5.0,), level_s=200.0), it=Script())
-    (row,) = found.load
+    results, rows, _ = bench(plan("concurrency", levels=(), rates=(5.0,), level_s=200.0), it=Script())
+    (row,) = rows.load
     assert (row.kind, row.dropped) == ("open", 0)
     assert row.sent_per_s == len(results.loads[0].samples) / 200
     assert row.sent_per_s == pytest.approx(5, rel=0.1)  # a Poisson process: 1000 ± 32 arrivals
@@ -223,17 +223,17 @@ def test_quality_counts_a_fault_as_not_right() -> None:
         *TALK,
     ]
     broken = Script(fault_of=lambda n: LlmFault("empty_answer", "nothing") if n == 1 else None)
-    _, found, _ = bench(plan("quality", prompts=prompts), good=Script(), broken=broken)
-    good, other = found.quality
+    _, rows, _ = bench(plan("quality", prompts=prompts), good=Script(), broken=broken)
+    good, other = rows.quality
     assert (good.accuracy.good, good.accuracy.total) == (2, 3)
-    assert {kind: each.good for kind, each in good.by_kind.items()} == {"contains": 2, "number": 0}
+    assert {kind: tally.good for kind, tally in good.by_kind.items()} == {"contains": 2, "number": 0}
     assert (other.accuracy.total, other.faults) == (3, 1)
     assert other.accuracy.good < 2 or other.by_kind["number"].good == 0
 
 
 def test_network_has_own_figure_and_share_of_first_token() -> None:
-    _, found, _ = bench(plan("lengths", "network", lengths=(20,), samples=10), near=Script(first_s=0.1))
-    (row,) = found.network
+    _, rows, _ = bench(plan("lengths", "network", lengths=(20,), samples=10), near=Script(first_s=0.1))
+    (row,) = rows.network
     assert row.round_trip_s.value("p90") == pytest.approx(0.01)
     assert row.of_first_token == pytest.approx(0.1)
     assert row.tls_s.n == 0
@@ -243,9 +243,9 @@ def test_unreachable_target_is_left_out_and_dying_one_given_up() -> None:
     refused = LlmFault("connection", "refused")
     absent = Script(fault_of=lambda _: refused)
     dying = Script(fault_of=lambda n: refused if n > 4 else None)
-    results, found, _ = bench(plan("lengths", lengths=(20,), samples=50), absent=absent, dying=dying)
+    results, rows, _ = bench(plan("lengths", lengths=(20,), samples=50), absent=absent, dying=dying)
     assert (len(absent.asked), len(dying.asked)) == (0, 9)
-    assert set(found.given_up) == {"absent", "dying"}
+    assert set(rows.given_up) == {"absent", "dying"}
     assert results.given_up[1].sentence == "refused"
 
 

@@ -97,9 +97,9 @@ def test_other_paths_of_the_same_server() -> None:
 
 
 def test_a_key_is_read_from_the_environment_alone() -> None:
-    found = key_of("anthropic", {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"})
-    assert found is not None
-    assert (found.reveal(), repr(found)) == ("a", "Key(…)")
+    key = key_of("anthropic", {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"})
+    assert key is not None
+    assert (key.reveal(), repr(key)) == ("a", "Key(…)")
     named = key_of("openai", {"MINE": "m"}, "MINE")
     assert named is not None
     assert named.reveal() == "m"

@@ -26,57 +26,62 @@ GOOD_END = events(finish(), "[DONE]")
 
 def test_a_stream_gives_its_chunks_times_and_counts() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 4}}
-    found = played(
+    answer = played(
         (10, STREAM + events(delta(""))),
         (30, events(delta("One"))),
         (50, events(delta(". Two"), delta(" three"))),
         (90, events(finish("length"), json.dumps({"choices": [], "usage": usage}), "[DONE]")),
     )
-    assert found.fault is None
-    assert [(chunk.lower_ns // MS, chunk.upper_ns // MS, chunk.text, chunk.events) for chunk in found.chunks] == [
+    assert answer.fault is None
+    assert [(chunk.lower_ns // MS, chunk.upper_ns // MS, chunk.text, chunk.events) for chunk in answer.chunks] == [
         (30, 30, "One", 1),
         (49, 50, ". Two three", 2),
     ]
-    assert (found.first_byte_s, found.first_token_s, found.first_sentence_s, found.wall_s) == (0.01, 0.03, 0.05, 0.09)
-    assert found.usage == LlmUsage(prompt=9, cached=4, completion=7)
-    assert found.tokens_per_s == pytest.approx(6 / 0.02)
-    assert (found.finish_reason, found.served_model, found.stamp_error_s) == ("length", "small-1", 0.001)
+    assert (answer.first_byte_s, answer.first_token_s, answer.first_sentence_s, answer.wall_s) == (
+        0.01,
+        0.03,
+        0.05,
+        0.09,
+    )
+    assert answer.usage == LlmUsage(prompt=9, cached=4, completion=7)
+    assert answer.tokens_per_s == pytest.approx(6 / 0.02)
+    assert (answer.finish_reason, answer.served_model, answer.stamp_error_s) == ("length", "small-1", 0.001)
 
 
 def test_a_running_count_gives_the_tokens_of_each_chunk_and_llama_cpps_own_times() -> None:
     def timed(text: str, count: int) -> str:
         return delta(text, timings={"predicted_n": count, "prompt_n": 3, "prompt_ms": 1.5, "cache_n": 2})
 
-    found = played(
+    answer = played(
         (10, STREAM + events(timed("a", 1))),
         (30, events(timed("b", 4))),
         (70, events(timed("c", 5), timed("d", 6)) + GOOD_END),
     )
-    assert [chunk.tokens for chunk in found.chunks] == [1, 3, 2]
-    assert found.token_gaps_s == (pytest.approx(0.02 / 3), 0.02)
-    assert found.timings == ServerTimings(prompt_n=3, prompt_ms=1.5, predicted_n=6, cache_n=2)
+    assert [chunk.tokens for chunk in answer.chunks] == [1, 3, 2]
+    assert answer.token_gaps_s == (pytest.approx(0.02 / 3), 0.02)
+    assert answer.timings == ServerTimings(prompt_n=3, prompt_ms=1.5, predicted_n=6, cache_n=2)
 
 
 def test_a_count_in_the_last_event_alone_says_nothing_of_the_chunks() -> None:
     last = delta("c", usage={"completion_tokens": 9})
-    found = played((10, STREAM + events(delta("a"))), (20, events(delta("b"))), (30, events(last) + GOOD_END))
-    assert [chunk.tokens for chunk in found.chunks] == [None, None, None]
-    assert found.tokens == 9
+    answer = played((10, STREAM + events(delta("a"))), (20, events(delta("b"))), (30, events(last) + GOOD_END))
+    assert [chunk.tokens for chunk in answer.chunks] == [None, None, None]
+    assert answer.tokens == 9
 
 
 def test_reasoning_and_tool_calls_are_kept_apart_from_the_answer() -> None:
     def call(**function: str) -> str:
         return delta(choice={"delta": {"tool_calls": [{"index": 0, "function": function}]}})
 
-    found = played(
+    answer = played(
         (10, STREAM + events(delta(choice={"delta": {"reasoning_content": "Hm."}}))),
         (20, events(call(name="book", arguments='{"day"'))),
         (30, events(call(arguments=":3}"), finish("tool_calls"), "[DONE]")),
     )
-    assert found.fault is None
-    assert (found.text, found.first_token_s, found.first_answer_token_s) == ("", 0.01, None)
-    assert found.tool_calls == (ToolCall("book", '{"day":3}'),)
-    assert found.structured == '{"day":3}'
+    assert answer.fault is None
+    assert (answer.text, answer.first_token_s, answer.first_answer_token_s) == ("", 0.01, None)
+    assert answer.tool_calls == (ToolCall("book", '{"day":3}'),)
+    assert answer.structured == '{"day":3}'
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -84,10 +89,10 @@ def test_reasoning_between_marks_in_the_answer_is_kept_apart(size: int) -> None:
     written = "\n<think>Is 1 < 2? Yes.</think>\n\nIt <b>is</b>. Bye"
     parts = [written[at : at + size] for at in range(0, len(written), size)]
     reads = [(10 + place, events(delta(part))) for place, part in enumerate(parts)]
-    found = played((5, STREAM), *reads, (99, GOOD_END))
-    assert found.fault is None
-    assert found.text.strip() == "It <b>is</b>. Bye"
-    assert "".join(chunk.reasoning for chunk in found.chunks) == "Is 1 < 2? Yes."
+    answer = played((5, STREAM), *reads, (99, GOOD_END))
+    assert answer.fault is None
+    assert answer.text.strip() == "It <b>is</b>. Bye"
+    assert "".join(chunk.reasoning for chunk in answer.chunks) == "Is 1 < 2? Yes."
     plain = played((5, STREAM), (10, events(delta("<b>"), delta("Hi"))), (20, GOOD_END))
     assert plain.text == "<b>Hi"
 
@@ -95,8 +100,8 @@ def test_reasoning_between_marks_in_the_answer_is_kept_apart(size: int) -> None:
 def test_a_tool_call_in_one_event_is_not_held_back() -> None:
     call = {"index": 0, "function": {"name": "book", "arguments": '{"nights": 3, "sea": true}'}}
     last = json.dumps({"choices": [], "usage": {"completion_tokens": 20}})
-    found = played((10, STREAM + events(delta(choice={"delta": {"tool_calls": [call]}}), finish(), last, "[DONE]")))
-    assert found.fault is None
+    answer = played((10, STREAM + events(delta(choice={"delta": {"tool_calls": [call]}}), finish(), last, "[DONE]")))
+    assert answer.fault is None
 
 
 def test_anthropics_wire() -> None:
@@ -115,11 +120,11 @@ def test_anthropics_wire() -> None:
         (10 * (place + 1), f"event: {name}\ndata: {json.dumps({'type': name, **fields})}\n\n".encode())
         for place, (name, fields) in enumerate(sent)
     ]
-    found = played((5, STREAM), *reads, of=target("anthropic"))
-    assert found.fault is None
-    assert (found.first_token_s, found.first_answer_token_s, found.wall_s) == (0.04, 0.05, 0.09)
-    assert found.usage == LlmUsage(prompt=603, cached=600, completion=12)
-    assert (found.text, found.tool_calls, found.keep_alives) == ("Yes.", (ToolCall("book", "{}"),), 1)
+    answer = played((5, STREAM), *reads, of=target("anthropic"))
+    assert answer.fault is None
+    assert (answer.first_token_s, answer.first_answer_token_s, answer.wall_s) == (0.04, 0.05, 0.09)
+    assert answer.usage == LlmUsage(prompt=603, cached=600, completion=12)
+    assert (answer.text, answer.tool_calls, answer.keep_alives) == ("Yes.", (ToolCall("book", "{}"),), 1)
     assert played((5, STREAM), *reads[:-1], of=target("anthropic")).fault is not None
 
 
@@ -134,16 +139,16 @@ def test_geminis_wire() -> None:
         (20, events(part("Yes, ", 3))),
         (40, events(part("now.", 7))),
     ]
-    found = played(*reads, of=target("gemini"), ends_at=41)
-    assert found.fault is None
-    assert (found.first_token_s, found.first_answer_token_s, found.first_sentence_s) == (0.01, 0.02, 0.041)
-    assert [chunk.tokens for chunk in found.chunks] == [2, 3, 4]
-    assert found.usage == LlmUsage(prompt=5, completion=9, reasoning=2)
+    answer = played(*reads, of=target("gemini"), ends_at=41)
+    assert answer.fault is None
+    assert (answer.first_token_s, answer.first_answer_token_s, answer.first_sentence_s) == (0.01, 0.02, 0.041)
+    assert [chunk.tokens for chunk in answer.chunks] == [2, 3, 4]
+    assert answer.usage == LlmUsage(prompt=5, completion=9, reasoning=2)
     assert kind_of(played(*reads[:2], of=target("gemini"))) == "cut_off"
 
 
-def kind_of(found: LlmAnswer) -> str | None:
-    return None if found.fault is None else found.fault.kind
+def kind_of(answer: LlmAnswer) -> str | None:
+    return None if answer.fault is None else answer.fault.kind
 
 
 def http(status: str, body: object, *headers: str) -> bytes:
@@ -218,10 +223,10 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_not_an_answer_is_named_and_has_no_figure(case: str) -> None:
     data, kind, words = BAD[case]
-    found = played((10, data)) if data else played()
-    assert found.fault is not None
-    assert (found.fault.kind, words in found.fault.sentence) == (kind, True), found.fault.sentence
-    assert (found.first_token_s, found.wall_s, found.tokens_per_s, found.gaps_s) == (None, None, None, ())
+    answer = played((10, data)) if data else played()
+    assert answer.fault is not None
+    assert (answer.fault.kind, words in answer.fault.sentence) == (kind, True), answer.fault.sentence
+    assert (answer.first_token_s, answer.wall_s, answer.tokens_per_s, answer.gaps_s) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r"])
@@ -232,9 +237,9 @@ def test_every_way_to_write_a_stream_is_read_the_same(end: str, before: str, siz
     body = body.replace("\ufeff", "") if before[0] != "\ufeff" else "\ufeff" + body.replace("\ufeff", "")
     data = STREAM + body.encode()
     reads = [(place + 10, data[at : at + size]) for place, at in enumerate(range(0, len(data), size))]
-    found = played(*reads)
-    assert (found.fault, found.text) == (None, "One. Zwei 二")
-    assert found.keep_alives == (4 if before[0] == ":" else 0)
+    answer = played(*reads)
+    assert (answer.fault, answer.text) == (None, "One. Zwei 二")
+    assert answer.keep_alives == (4 if before[0] == ":" else 0)
 
 
 def test_what_came_while_this_machine_did_not_look_is_no_fault_of_the_server() -> None:
@@ -244,8 +249,8 @@ def test_what_came_while_this_machine_did_not_look_is_no_fault_of_the_server() -
 
 def test_a_stream_without_its_content_type_is_read() -> None:
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
-    found = played((10, head), (20, events(WORDS[0])), (30, events(WORDS[1]) + GOOD_END))
-    assert (found.fault, found.text) == (None, "One. Two")
+    answer = played((10, head), (20, events(WORDS[0])), (30, events(WORDS[1]) + GOOD_END))
+    assert (answer.fault, answer.text) == (None, "One. Two")
 
 
 JSON = st.recursive(
@@ -269,16 +274,16 @@ def test_whatever_a_server_sends_is_an_answer_or_a_fault(
     content = events(*(json.dumps(body) for body in bodies)) + junk if is_stream else json.dumps(bodies[:1]).encode()
     data = (STREAM if is_stream else STREAM.replace(b"text/event-stream", b"application/json")) + content
     reads = [(place + 10, data[at : at + size]) for place, at in enumerate(range(0, len(data), size))]
-    found = played(*reads, of=target(wire))
-    figures = [found.first_token_s, found.wall_s, found.tokens_per_s_wall]
-    assert figures == [None] * 3 if found.fault is not None else found.wall_s is not None
-    assert [chunk.upper_ns for chunk in found.chunks] == sorted(chunk.upper_ns for chunk in found.chunks)
+    answer = played(*reads, of=target(wire))
+    figures = [answer.first_token_s, answer.wall_s, answer.tokens_per_s_wall]
+    assert figures == [None] * 3 if answer.fault is not None else answer.wall_s is not None
+    assert [chunk.upper_ns for chunk in answer.chunks] == sorted(chunk.upper_ns for chunk in answer.chunks)
 
 
 def test_the_wait_that_a_server_asks_for_is_a_figure() -> None:
-    found = played((10, http("429 Too Many", error("slow down"), "Retry-After: 7")))
-    assert found.fault is not None
-    assert (found.fault.retry_after_ns, found.fault.status) == (7_000 * MS, 429)
+    answer = played((10, http("429 Too Many", error("slow down"), "Retry-After: 7")))
+    assert answer.fault is not None
+    assert (answer.fault.retry_after_ns, answer.fault.status) == (7_000 * MS, 429)
 
 
 @pytest.mark.parametrize(
@@ -294,9 +299,9 @@ def test_the_wait_that_a_server_asks_for_is_a_figure() -> None:
     ],
 )
 def test_a_wait_is_read_however_it_is_written(header: str, wait_ms: int | None) -> None:
-    found = played((10, http("429 Too Many", error("slow down"), header)))
-    assert found.fault is not None
-    assert found.fault.retry_after_ns == (None if wait_ms is None else wait_ms * MS)
+    answer = played((10, http("429 Too Many", error("slow down"), header)))
+    assert answer.fault is not None
+    assert answer.fault.retry_after_ns == (None if wait_ms is None else wait_ms * MS)
 
 
 @pytest.mark.parametrize(
@@ -311,9 +316,9 @@ def test_a_wait_is_read_however_it_is_written(header: str, wait_ms: int | None) 
 )
 def test_a_count_that_cannot_be_is_none(counts: dict[str, object], known: tuple[int | None, ...] | None) -> None:
     last = json.dumps({"choices": [], "usage": counts})
-    found = played((10, STREAM + events(WORDS[0])), (20, events(WORDS[1], finish(), last, "[DONE]")))
-    assert found.fault is None
-    usage = found.usage
+    answer = played((10, STREAM + events(WORDS[0])), (20, events(WORDS[1], finish(), last, "[DONE]")))
+    assert answer.fault is None
+    usage = answer.usage
     assert (None if usage is None else (usage.prompt, usage.cached, usage.completion)) == known
 
 
@@ -321,8 +326,8 @@ def test_a_running_count_that_falls_says_nothing_of_its_event() -> None:
     reads = [
         (10 * n, events(delta("x", usage={"completion_tokens": count}))) for n, count in enumerate((1, 9, 4, 5), 1)
     ]
-    found = played((5, STREAM), *reads, (90, GOOD_END))
-    assert [chunk.tokens for chunk in found.chunks] == [1, 8, None, 1]
+    answer = played((5, STREAM), *reads, (90, GOOD_END))
+    assert [chunk.tokens for chunk in answer.chunks] == [1, 8, None, 1]
 
 
 def test_a_content_of_typed_pieces_is_text_and_reasoning() -> None:
@@ -334,26 +339,31 @@ def test_a_content_of_typed_pieces_is_text_and_reasoning() -> None:
         {"type": "text", "text": "No"},
     ]
     pieces = [events(delta(choice={"delta": {"content": content}})) for content in (thought, spoken)]
-    found = played((5, STREAM), (10, pieces[0]), (20, pieces[1]), (30, GOOD_END))
-    assert (found.fault, found.text, found.first_token_s, found.first_answer_token_s) == (None, "Yes. No", 0.01, 0.02)
-    assert found.chunks[0].reasoning == "Hm"
+    answer = played((5, STREAM), (10, pieces[0]), (20, pieces[1]), (30, GOOD_END))
+    assert (answer.fault, answer.text, answer.first_token_s, answer.first_answer_token_s) == (
+        None,
+        "Yes. No",
+        0.01,
+        0.02,
+    )
+    assert answer.chunks[0].reasoning == "Hm"
 
 
 def test_a_key_that_the_server_repeats_is_not_shown() -> None:
-    found = played((10, http("401 Unauthorized", error(f"Incorrect key: {SECRET}"))))
-    assert SECRET not in repr(found)
-    assert "Incorrect key: …" in repr(found)
+    answer = played((10, http("401 Unauthorized", error(f"Incorrect key: {SECRET}"))))
+    assert SECRET not in repr(answer)
+    assert "Incorrect key: …" in repr(answer)
     assert SECRET not in repr(target()) + repr(target().key) + str(vars(target()))
 
 
 def test_a_missing_key_says_where_to_put_one() -> None:
-    found = played((10, http("401 Unauthorized", error("no"))), of=target("anthropic", with_key=False))
-    assert found.fault is not None
-    assert "set ANTHROPIC_API_KEY" in found.fault.sentence
+    answer = played((10, http("401 Unauthorized", error("no"))), of=target("anthropic", with_key=False))
+    assert answer.fault is not None
+    assert "set ANTHROPIC_API_KEY" in answer.fault.sentence
 
 
 def test_an_endless_stream_ends_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadtest.llm.exchange.MAX_ANSWER_BYTES", 1 << 20)
     head = (5, STREAM)
-    found = played(head, *((10 + place, events(delta("word " * 1000))) for place in range(300)), request=REQUEST)
-    assert kind_of(found) == "never_ended"
+    answer = played(head, *((10 + place, events(delta("word " * 1000))) for place in range(300)), request=REQUEST)
+    assert kind_of(answer) == "never_ended"

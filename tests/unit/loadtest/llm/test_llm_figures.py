@@ -30,16 +30,16 @@ def chance_below(count: int, n: int, fraction: float) -> float:
 @pytest.mark.parametrize("n", [6, 15, 36, 75, 105, 400])
 @pytest.mark.parametrize("name", MIN_COUNT_FOR)
 def test_interval_of_percentile_is_wrong_in_at_most_five_percent(n: int, name: str) -> None:
-    found = figure(range(1, n + 1)).at(name)
+    estimate = figure(range(1, n + 1)).at(name)
     if n < MIN_COUNT_FOR[name]:
-        assert found is None
+        assert estimate is None
         return
-    assert found is not None
+    assert estimate is not None
     fraction = int(name[1:]) / 100
-    lower, upper = int(found.lower or 0), int(n + 1 if found.upper is None else found.upper)
+    lower, upper = int(estimate.lower or 0), int(n + 1 if estimate.upper is None else estimate.upper)
     # The quantile lies below the value of rank r where fewer than r values lie below it.
     assert chance_below(lower, n, fraction) <= 0.025 < chance_below(lower + 1, n, fraction)
-    assert 1 - chance_below(upper, n, fraction) <= 0.025 if found.upper is not None else True
+    assert 1 - chance_below(upper, n, fraction) <= 0.025 if estimate.upper is not None else True
     assert 1 - chance_below(min(upper, n + 1) - 1, n, fraction) > 0.025
 
 
@@ -72,24 +72,24 @@ def evenly(begin: float, end: float, per_s: float) -> list[float]:
 
 
 def test_the_beginning_is_left_out_of_a_steady_rate() -> None:
-    found = steady_rate([*evenly(0, 2, 1), *evenly(2, 10, 10)], 10)
-    assert found is not None
-    assert (found.value, found.lower, found.upper) == (10, 10, 10)
-    assert (found.left_out_s, found.is_steady) == (2, True)
+    rate = steady_rate([*evenly(0, 2, 1), *evenly(2, 10, 10)], 10)
+    assert rate is not None
+    assert (rate.value, rate.lower, rate.upper) == (10, 10, 10)
+    assert (rate.left_out_s, rate.is_steady) == (2, True)
 
 
 def test_a_rate_that_grows_to_the_end_is_not_steady() -> None:
-    found = steady_rate([moment for at in range(10) for moment in evenly(at, at + 1, 5 + 3 * at)], 10)
-    assert found is not None
-    assert not found.is_steady
+    rate = steady_rate([moment for at in range(10) for moment in evenly(at, at + 1, 5 + 3 * at)], 10)
+    assert rate is not None
+    assert not rate.is_steady
 
 
 def test_interval_of_rate_is_students_t_of_its_batches() -> None:
     # Ten batches of 9 and 11 in turn: mean 10, standard deviation sqrt(10/9), t(0.975; 9) = 2.262.
-    found = steady_rate([moment for at in range(10) for moment in evenly(at, at + 1, 9 + 2 * (at % 2))], 10)
-    assert found is not None
-    assert found.left_out_s == 0
-    assert found.upper - found.value == pytest.approx(2.262157 * (10 / 9) ** 0.5 / 10**0.5, rel=1e-6)
+    rate = steady_rate([moment for at in range(10) for moment in evenly(at, at + 1, 9 + 2 * (at % 2))], 10)
+    assert rate is not None
+    assert rate.left_out_s == 0
+    assert rate.upper - rate.value == pytest.approx(2.262157 * (10 / 9) ** 0.5 / 10**0.5, rel=1e-6)
 
 
 def test_no_good_answer_is_zero_goodput_and_few_give_no_rate() -> None:
@@ -104,23 +104,23 @@ def level(value: float) -> Rate:
 
 
 def test_saturation_is_least_level_with_90_percent_of_top_rate() -> None:
-    found = saturation({1: level(10), 2: level(19), 4: level(37), 8: level(40), 16: level(39)}, seed=1)
-    assert found is not None
-    assert (found.level, found.lower, found.upper, found.is_reached) == (4, 4, 4, True)
+    point = saturation({1: level(10), 2: level(19), 4: level(37), 8: level(40), 16: level(39)}, seed=1)
+    assert point is not None
+    assert (point.level, point.lower, point.upper, point.is_reached) == (4, 4, 4, True)
 
 
 def test_growing_rate_or_only_two_levels_give_no_saturation() -> None:
-    found = saturation({1: level(10), 2: level(20), 4: level(40)}, seed=1)
-    assert found is not None
-    assert not found.is_reached
+    point = saturation({1: level(10), 2: level(20), 4: level(40)}, seed=1)
+    assert point is not None
+    assert not point.is_reached
     assert saturation({1: level(10), 2: level(20)}, seed=1) is None
 
 
 def test_uncertain_saturation_has_interval_over_levels() -> None:
     noisy = Rate(36.0, 30.0, 42.0, 0.0, True, (30.0, 42.0) * 5)
-    found = saturation({1: level(10), 2: noisy, 4: level(40), 8: level(40)}, seed=1)
-    assert found is not None
-    assert (found.lower, found.upper) == (2, 4)
+    point = saturation({1: level(10), 2: noisy, 4: level(40), 8: level(40)}, seed=1)
+    assert point is not None
+    assert (point.lower, point.upper) == (2, 4)
 
 
 OTHERS = OtherStages((0.55,), "endpointing 200 ms, ASR 150 ms, TTS 200 ms")
@@ -135,7 +135,7 @@ def test_the_other_stages_are_added_to_each_first_sentence() -> None:
     row = predict(stall("a", *[0.1] * 30, *[0.3] * 6, *[0.4] * 4), OTHERS, seed=1)
     assert row.voice_to_voice_s.value("p50") == pytest.approx(0.65)
     assert row.voice_to_voice_s.n == 40
-    assert [(each.budget_s, each.share.good) for each in row.within] == [(0.3, 0), (0.5, 0), (0.8, 30)]
+    assert [(within.budget_s, within.share.good) for within in row.within] == [(0.3, 0), (0.5, 0), (0.8, 30)]
     assert (row.above_900_ms.good, row.above_900_ms.total) == (4, 40)
 
 
@@ -157,8 +157,8 @@ def test_the_first_line_is_what_one_call_in_ten_waits() -> None:
 
 def test_verdict_uses_whole_intervals_and_names_what_is_missing() -> None:
     stalls = [stall("fast", *[0.1] * 40), stall("slow", *[0.5] * 40), stall("brief", *[0.2] * 12)]
-    found = BenchRows(targets=["fast", "slow", "brief"], stalls=stalls)
-    text = verdict(found, [predict(each, OTHERS, 1) for each in stalls])
+    rows = BenchRows(targets=["fast", "slow", "brief"], stalls=stalls)
+    text = verdict(rows, [predict(stall, OTHERS, 1) for stall in stalls])
     assert "within 800 ms in nine turns of ten, fast enough: fast; too slow: slow" in text
     assert "undecided: brief (12 answers; 36 bound it)" in text
     assert text.endswith("fast says its first sentence soonest, 100 ms in the median")

@@ -144,8 +144,8 @@ def test_objectives_decide_the_exit_code(tmp_path: Path, bench: Any, threshold: 
     slo = tmp_path / "slo.yaml"
     slo.write_text(SLO % threshold)
     request = asked(tmp_path, urls=NAMES[:1], slo=slo, samples=samples)
-    found, printed = bench(request, it=Script())
-    assert found == code
+    returned, printed = bench(request, it=Script())
+    assert returned == code
     assert "first-token" in (tmp_path / "out" / "objectives.yaml").read_text()
     assert "llm_first_token_latency" in printed or "first token" in printed.lower()
 
@@ -200,7 +200,7 @@ def test_unreadable_store_is_reported_with_other_faults(tmp_path: Path) -> None:
 
 def test_turn_with_transcript_during_answer_is_not_used_as_rest(tmp_path: Path) -> None:
     run = latency_run("monday", 4)
-    late = [msgspec.structs.replace(each, asr_final_perf_ns=each.llm_last_token_perf_ns) for each in run.turns[:8]]
+    late = [msgspec.structs.replace(turn, asr_final_perf_ns=turn.llm_last_token_perf_ns) for turn in run.turns[:8]]
     folder = run_folder(tmp_path, "monday", Run([*late, *run.turns[8:]], run.spans))
     assert len(check(asked(tmp_path, from_run=str(folder)), {}).others.rests_s) == 8  # of 12, a half of them clients'
 
@@ -343,8 +343,8 @@ def test_a_rollout_judges_two_models_by_their_first_tokens(
     tmp_path: Path, bench: Any, first_s: float, code: int
 ) -> None:
     bench(asked(tmp_path, samples=200), full=Script(first_s=0.1), small=Script(first_s=first_s))
-    found, printed = looked_at(tmp_path, "127.0.0.1-1-v1", "127.0.0.1-2-v1")
-    assert found == code, printed
+    returned, printed = looked_at(tmp_path, "127.0.0.1-1-v1", "127.0.0.1-2-v1")
+    assert returned == code, printed
     assert "400 turns of 127.0.0.1-2-v1, 400 turns of 127.0.0.1-1-v1" in printed
 
 
@@ -352,8 +352,8 @@ def test_a_rollout_judges_two_models_by_their_first_tokens(
 def test_a_rollout_judges_one_model_before_and_after_a_change(tmp_path: Path, bench: Any) -> None:
     for name, first_s in (("before", 0.1), ("after", 0.5)):
         bench(asked(tmp_path, urls=NAMES[:1], cohort=[name], samples=200), it=Script(first_s=first_s))
-    found, printed = looked_at(tmp_path, "before", "after")
-    assert found == ExitCode.OBJECTIVE_MISSED, printed
+    returned, printed = looked_at(tmp_path, "before", "after")
+    assert returned == ExitCode.OBJECTIVE_MISSED, printed
     entries = RunCatalog([str(tmp_path / "out")], None).entries()
     assert sorted(entry.turns for entry in entries) == [400, 400]  # two runs, not one of twice as many turns
 
@@ -374,7 +374,7 @@ def test_a_cohort_has_a_name_that_a_plan_can_write(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=words):
             check(asked(tmp_path, cohort=given), {})
     long = "https://models.example.com/v1"
-    models = [f"{'vendor/' * 12}{each}" for each in ("full", "small")]
+    models = [f"{'vendor/' * 12}{size}" for size in ("full", "small")]
     cohorts = check(asked(tmp_path, urls=[long], model=models), {}).cohorts
     assert len(set(cohorts)) == 2
     for cohort in cohorts:

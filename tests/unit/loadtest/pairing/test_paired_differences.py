@@ -52,20 +52,20 @@ def test_difference_is_of_quantiles_not_quantile_of_differences() -> None:
         (f"u{n}", (control,) * 3, (variant,) * 3)
         for n, (control, variant) in enumerate([(1, 3), (3, 2), (5, 7), (3, 4), (2, 9)])
     ]
-    found = difference(paired(rows * 6), 0.5)
-    assert (found.control, found.variant) == (3, 4)
-    assert found.too_few == "5 of 8 utterances"
+    result = difference(paired(rows * 6), 0.5)
+    assert (result.control, result.variant) == (3, 4)
+    assert result.too_few == "5 of 8 utterances"
     assert np.median([b[0] - a[0] for _, a, b in rows]) == 2
 
 
 def test_interval_covers_true_difference_and_shrinks_with_pairs() -> None:
     widths = []
     for pairs in (60, 240, 960):
-        found = difference(drawn(7, pairs, 20), 0.5)
-        assert found.lower is not None
-        assert found.upper is not None
-        assert found.lower < 20 * MS < found.upper
-        widths.append(found.upper - found.lower)
+        result = difference(drawn(7, pairs, 20), 0.5)
+        assert result.lower is not None
+        assert result.upper is not None
+        assert result.lower < 20 * MS < result.upper
+        widths.append(result.upper - result.lower)
     assert widths == sorted(widths, reverse=True)
 
 
@@ -75,9 +75,9 @@ def test_interval_reaches_as_far_as_both_sides_were_measured() -> None:
     exact = drawn(7, 240, 20)
     within = np.stack([exact.control - 3 * MS, exact.control, exact.variant, exact.variant + 2 * MS])
     measured = difference(PairedValues(exact.control, exact.variant, exact.utterances, within), 0.5)
-    found = difference(exact, 0.5)
-    assert measured.value == found.value
-    assert (found.lower, found.upper) == (measured.lower, pytest.approx((measured.upper or 0) - 5 * MS))
+    result = difference(exact, 0.5)
+    assert measured.value == result.value
+    assert (result.lower, result.upper) == (measured.lower, pytest.approx((measured.upper or 0) - 5 * MS))
 
 
 def test_standard_error_agrees_with_the_theory_of_the_median() -> None:
@@ -99,8 +99,8 @@ def test_repeated_looks_rarely_show_a_difference_of_zero() -> None:
     for seed in range(60):
         whole = drawn(seed, 240, 0)
         looks = [PairedValues(whole.control[:n], whole.variant[:n], whole.utterances[:n]) for n in range(30, 241, 15)]
-        found = [difference(look, 0.5) for look in looks]
-        left += any((each.lower or 0) > 0 or (each.upper or 0) < 0 for each in found)
+        results = [difference(look, 0.5) for look in looks]
+        left += any((result.lower or 0) > 0 or (result.upper or 0) < 0 for result in results)
         single = [interval for look in looks if (interval := fixed_sample_interval(look, 0.5)) is not None]
         left_by_one_look += any(low > 0 or high < 0 for low, high in single)
     assert left <= 3
@@ -114,22 +114,22 @@ def test_interval_at_stopping_has_0_in_465_of_500_equal_runs() -> None:
         whole = drawn(seed, 200, 0)
         for pairs in range(20, 201, LOOK_EVERY):
             look = PairedValues(whole.control[:pairs], whole.variant[:pairs], whole.utterances[:pairs])
-            found = difference(look, 0.5)
-            if found.decision(15 * MS) != "undecided":
+            result = difference(look, 0.5)
+            if result.decision(15 * MS) != "undecided":
                 break
-        assert found.lower is not None
-        assert found.upper is not None
-        held += found.lower <= 0 <= found.upper
+        assert result.lower is not None
+        assert result.upper is not None
+        held += result.lower <= 0 <= result.upper
     assert held >= 465
 
 
 def test_interval_is_little_wider_than_that_of_one_planned_look() -> None:
     values = drawn(5, 400, 0)
-    found, planned = difference(values, 0.5), fixed_sample_interval(values, 0.5)
-    assert found.lower is not None
-    assert found.upper is not None
+    result, planned = difference(values, 0.5), fixed_sample_interval(values, 0.5)
+    assert result.lower is not None
+    assert result.upper is not None
     assert planned is not None
-    assert 1 < (found.upper - found.lower) / (planned[1] - planned[0]) <= 1.7
+    assert 1 < (result.upper - result.lower) / (planned[1] - planned[0]) <= 1.7
 
 
 @pytest.mark.parametrize(("by_ms", "decision"), [(60, "slower"), (-60, "faster"), (0, "no difference worth having")])
@@ -140,17 +140,17 @@ def test_decision_follows_from_the_interval(by_ms: float, decision: str) -> None
 
 def test_too_few_pairs_have_no_interval() -> None:
     assert (pairs_needed(0.5), pairs_needed(0.95), pairs_needed(0.99)) == (20, 100, 500)
-    found = difference(drawn(1, 99, 0), 0.95)
-    assert (found.too_few, found.value, found.decision(1)) == ("99 of 100 pairs", None, "undecided")
+    result = difference(drawn(1, 99, 0), 0.95)
+    assert (result.too_few, result.value, result.decision(1)) == ("99 of 100 pairs", None, "undecided")
 
 
 def test_unanswered_turns_are_later_than_every_answer() -> None:
     values = drawn(2, 120, 0)
     variant = values.variant.copy()
     variant[:30] = np.inf
-    found = difference(PairedValues(values.control, variant, values.utterances), 0.5)
-    assert found.value is not None
-    assert found.value > 0
+    result = difference(PairedValues(values.control, variant, values.utterances), 0.5)
+    assert result.value is not None
+    assert result.value > 0
     variant[:90] = np.inf
     gone = difference(PairedValues(values.control, variant, values.utterances), 0.5)
     assert gone.variant is None
@@ -220,9 +220,9 @@ def test_a_variant_that_answers_half_is_not_faster_by_any_metric(metric: str) ->
     both = [(timed(metric, 400 + place), timed(metric, 300 + place)) for place in range(40)]
     assert compared(*both, metric=metric)[1]["decision"] == "faster"
     silent = [(control, turn(outcome="timeout") if place % 2 else value) for place, (control, value) in enumerate(both)]
-    found = compared(*silent, metric=metric)[1]
-    assert found["differences"][0]["pairs"] == 40
-    assert found["decision"] != "faster"
+    outcome = compared(*silent, metric=metric)[1]
+    assert outcome["differences"][0]["pairs"] == 40
+    assert outcome["decision"] != "faster"
 
 
 @pytest.mark.parametrize(("spoiled", "spoken"), [(0, 20), (1, 21), (5, 25), (25, 25)])
@@ -240,10 +240,10 @@ def test_turns_missing_in_one_variant_alone_decide_nothing(lost: dict[str, Any] 
     def decided(ms: float, missing: tuple[int, int]) -> dict[str, Any]:
         places = range(60)
         control, variant = ([timed("voice_to_voice", of + place % 7) for place in places] for of in (400.0, 400.0 + ms))
-        for each, every in zip((control, variant), missing, strict=True):
+        for turns, every in zip((control, variant), missing, strict=True):
             for place in places:
                 if every and place % every == 1:
-                    each[place] = cast("Any", lost)
+                    turns[place] = cast("Any", lost)
         return compared(*zip(control, variant, strict=True))[1]
 
     for ms, known in ((-100, "faster"), (100, "slower"), (0, "no difference worth having")):
@@ -252,9 +252,9 @@ def test_turns_missing_in_one_variant_alone_decide_nothing(lost: dict[str, Any] 
         assert decided(ms, (3, 3))["decision"] == known
         for missing in ((0, 2), (2, 0)):
             harmless = {-100: (2, 0), 100: (0, 2)}.get(ms) == missing
-            found = decided(ms, missing)
-            assert found["decision"] == (known if harmless else "undecided")
-            assert ("30 turns of " in found["sentence"]) is not harmless
+            outcome = decided(ms, missing)
+            assert outcome["decision"] == (known if harmless else "undecided")
+            assert ("30 turns of " in outcome["sentence"]) is not harmless
 
 
 def test_interrupted_unheard_reply_is_no_reply_in_pair() -> None:
@@ -267,8 +267,8 @@ exchange = Of(timeline=Of(answer=None), service=Of(metadata={}))
 broken = {"outcome": "interrupted", "failure_kind": "interrupted"}
 print(*(_figures(client_turn(0, **broken, **each), exchange)["outcome"] for each in ({}, {"voice_to_voice_ms": None})))
 """
-    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["interrupted", "no_reply"]
+    process = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["interrupted", "no_reply"]
 
 
 def test_words_are_pooled_over_the_turns_and_not_their_rates() -> None:
@@ -282,11 +282,11 @@ def test_quality_cost_and_work_are_given_with_differences() -> None:
     hit = turn(cache_hit=True, cache_tier="edge", route="cache", answer_words=4, answer_whole=True)
     miss = turn(cache_hit=False, cache_tier="edge", route="cloud", answer_words=8, answer_whole=False, values=gap)
     miss["work"] = {"output_tokens": 10.0, "wasted_tokens": None}
-    found = compared((turn(), hit), (turn(), miss), (turn(), turn()))[1]
-    assert found["cache_hits_by_tier"] == {"edge": 0.5}
-    assert (found["whole_answers"], found["answer_words"], found["audible_gaps"]) == (0.5, 6, 1.0)
-    assert found["routes"] == {"local": 0, "cloud": 0.5, "rule": 0, "cache": 0.5}
-    assert found["work"] == {"output_tokens": 10}
+    outcome = compared((turn(), hit), (turn(), miss), (turn(), turn()))[1]
+    assert outcome["cache_hits_by_tier"] == {"edge": 0.5}
+    assert (outcome["whole_answers"], outcome["answer_words"], outcome["audible_gaps"]) == (0.5, 6, 1.0)
+    assert outcome["routes"] == {"local": 0, "cloud": 0.5, "rule": 0, "cache": 0.5}
+    assert outcome["work"] == {"output_tokens": 10}
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,8 @@ def test_a_sentence_is_about_one_thing(sentence: str, topic: Topic | None) -> No
     ],
 )
 def test_a_cause_has_its_advice(failure: Failure, sentence: str, words: tuple[str, ...]) -> None:
-    found = advice(failure, sentence, WEBSOCKET) or ""
-    assert [word for word in words if word not in found] == [], found
+    hint = advice(failure, sentence, WEBSOCKET) or ""
+    assert [word for word in words if word not in hint] == [], hint
 
 
 def test_nothing_is_advised_twice_and_nothing_without_a_cause() -> None:
@@ -260,9 +260,9 @@ def test_nothing_is_advised_twice_and_nothing_without_a_cause() -> None:
     "sentence", ["no such model", "wrong sample rate", "bad API key", "unknown agent", "Not Found"]
 )
 def test_every_protocol_has_advice_of_each_kind(protocol: str, sentence: str) -> None:
-    found = advice(Failure("endpoint_error"), sentence, Attempt(protocol, "ws://h/", has_key=True, model="m"))
-    assert found
-    assert "{" not in found
+    hint = advice(Failure("endpoint_error"), sentence, Attempt(protocol, "ws://h/", has_key=True, model="m"))
+    assert hint
+    assert "{" not in hint
 
 
 def test_a_key_that_was_sent_is_to_be_checked_and_one_that_was_not_is_to_be_given() -> None:

@@ -172,6 +172,6 @@ def verdict(met: bool | None) -> Verdict:
 
 def verdict_on(turns: EligibleTurns) -> Verdict:
     """The verdict on so many turns."""
-    objective = next(each for each in default_objectives() if each.metric == "voice_to_voice")
+    objective = next(objective for objective in default_objectives() if objective.metric == "voice_to_voice")
     (made,) = judge([replace(objective, name="voice-to-voice-800ms")], lambda _: turns)
     return made

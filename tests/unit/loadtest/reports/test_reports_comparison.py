@@ -30,7 +30,7 @@ def faster() -> RunComparison:
 
 @pytest.mark.slow
 def test_people_read_a_difference_below_0_with_a_minus_sign(faster: RunComparison) -> None:
-    terminal = "\n".join(cell for found in faster.differences for cell in narrow_row(found))
+    terminal = "\n".join(cell for difference in faster.differences for cell in narrow_row(difference))
     page = re.sub(r"<style>.*?</style>|<[^>]*>", " ", comparison_html([faster]), flags=re.DOTALL)
     for text in (terminal, page, comparison_markdown([faster])):
         assert re.search(rf"{MINUS}3\d\d ms", text)
@@ -40,14 +40,16 @@ def test_people_read_a_difference_below_0_with_a_minus_sign(faster: RunCompariso
 
 def test_sentences_in_difference_picture_use_the_same_sign(faster: RunComparison) -> None:
     labels = re.findall(r'aria-label="([^"]*)"|<title>([^<]*)</title>', comparison_html([faster]))
-    spoken = " ".join(part for found in labels for part in found)
+    spoken = " ".join(part for label in labels for part in label)
     assert re.search(rf"{MINUS}3\d\d ms", spoken)
     assert not _HYPHEN_BEFORE_NUMBER.search(spoken)
 
 
 def test_programs_read_the_same_difference_as_a_number(faster: RunComparison) -> None:
     text = json.dumps(comparison_object([faster]), ensure_ascii=False)
-    (p95,) = (each for each in json.loads(text)["comparisons"][0]["figures"] if each["name"] == "voice_to_voice_p95")
+    (p95,) = (
+        figure for figure in json.loads(text)["comparisons"][0]["figures"] if figure["name"] == "voice_to_voice_p95"
+    )
     assert p95["difference"] < -0.2
     assert MINUS not in text.replace(faster.sentence, "")
 
@@ -56,8 +58,8 @@ def test_programs_read_what_a_mark_rests_on(faster: RunComparison) -> None:
     document = comparison_object([faster])
     assert document["marks"]["error_level"] == 0.05
     (compared,) = document["comparisons"]
-    figures = {each["name"]: each for each in compared["figures"]}
-    assert compared["marked_over"] == sum(each["p_value"] is not None for each in figures.values())
+    figures = {figure["name"]: figure for figure in compared["figures"]}
+    assert compared["marked_over"] == sum(figure["p_value"] is not None for figure in figures.values())
     p95 = figures["voice_to_voice_p95"]
     assert (p95["is_shown"], p95["worse"]) == (True, False)
     assert p95["p_value"] < 0.05 / compared["marked_over"]
@@ -87,11 +89,13 @@ def unbounded() -> RunComparison:
 
 def test_unbounded_difference_is_words_and_never_a_number(unbounded: RunComparison) -> None:
     text = json.dumps(comparison_object([unbounded]), allow_nan=False)
-    (p95,) = (each for each in json.loads(text)["comparisons"][0]["figures"] if each["name"] == "voice_to_voice_p95")
+    (p95,) = (
+        figure for figure in json.loads(text)["comparisons"][0]["figures"] if figure["name"] == "voice_to_voice_p95"
+    )
     assert (p95["upper"], p95["unbounded"]) == (None, "above")
     assert p95["lower"] > 0.1
     page = comparison_html([unbounded])
-    cells = "\n".join(cell for found in unbounded.differences for cell in narrow_row(found))
+    cells = "\n".join(cell for difference in unbounded.differences for cell in narrow_row(difference))
     for output in (page, comparison_markdown([unbounded]), cells):
         assert re.search(r"\+\d+ ms or more", output)
         assert not re.search(r"\b(inf|nan)\b", output)

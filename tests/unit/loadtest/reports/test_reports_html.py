@@ -163,14 +163,14 @@ def test_report_without_knowledge_claims_nothing(report: RunReport, word: str) -
 
 def classes(report: RunReport, wanted: str) -> Iterator[str]:
     """The classes of the elements that have one of this name."""
-    found = (attributes.get("class") or "" for _, attributes in read(report).elements)
-    return (each for each in found if wanted in each.split())
+    class_names = (attributes.get("class") or "" for _, attributes in read(report).elements)
+    return (names for names in class_names if wanted in names.split())
 
 
 def test_rate_in_characters_is_called_character_error_rate() -> None:
     whole = material.summary()
     assert "Word error rate by profile" in words(made(summary=whole))
-    thai = tuple(replace(each, characters=each.words) for each in whole.wer_by_condition)
+    thai = tuple(replace(condition, characters=condition.words) for condition in whole.wer_by_condition)
     text = words(made(summary=replace(whole, wer_by_condition=thai)))
     assert "Character error rate by profile" in text
     assert "profile cer 95 % interval characters turns" in text
@@ -191,7 +191,7 @@ def test_only_a_run_that_met_everything_is_green() -> None:
 
 def test_text_of_others_stays_text() -> None:
     named = [replace(OBJECTIVES[0], display_name=HOSTILE)]
-    cohorts = tuple(replace(each, cohort=HOSTILE) for each in material.summary().cohorts)
+    cohorts = tuple(replace(cohort, cohort=HOSTILE) for cohort in material.summary().cohorts)
     routes = ShareByName(total=1, reported=1, counts={HOSTILE: 1})
     report = made(
         summary=material.summary(cohorts=cohorts, routes=routes),
@@ -257,12 +257,12 @@ def test_few_turns_have_no_curve_and_many_use_store_curve() -> None:
 
 def test_histogram_counts_values_once_in_bins_of_round_width() -> None:
     values = np.random.default_rng(5).lognormal(20, 0.5, 1_000)
-    found = histogram([float(value) for value in values])
-    assert found is not None
-    edges = found.low_ns + found.width_ns * np.arange(len(found.counts) + 1)
-    assert list(found.counts) == list(np.histogram(values, edges)[0])
-    assert sum(found.counts) == 1_000
-    assert str(round(found.width_ns / MS))[0] in "125"
+    bins = histogram([float(value) for value in values])
+    assert bins is not None
+    edges = bins.low_ns + bins.width_ns * np.arange(len(bins.counts) + 1)
+    assert list(bins.counts) == list(np.histogram(values, edges)[0])
+    assert sum(bins.counts) == 1_000
+    assert str(round(bins.width_ns / MS))[0] in "125"
     assert histogram([]) is None
     one = histogram([5e8])
     assert one is not None
@@ -366,7 +366,7 @@ def test_measurement_bounds_are_in_page_markdown_and_json() -> None:
 
 def test_sampling_interval_is_in_page_markdown_and_json() -> None:
     report = made(174)
-    verdicts = [replace(each, sampling=(0.9, 0.985)) for each in report.verdicts]
+    verdicts = [replace(verdict, sampling=(0.9, 0.985)) for verdict in report.verdicts]
     report = replace(report, verdicts=verdicts)
     sentence = "96.1 % good; 95 % sampling interval by call 90 % to 98.5 %, which does not change the verdict"
     assert sentence in words(report)

@@ -48,13 +48,13 @@ def parsed(report: RunReport) -> ET.Element:
 
 def cases(report: RunReport) -> dict[str, tuple[str, str]]:
     """Return the result of each case, and its sentence."""
-    found: dict[str, tuple[str, str]] = {}
+    outcomes: dict[str, tuple[str, str]] = {}
     for case in parsed(report).iter("testcase"):
         ended = [child for child in case if child.tag != "system-out"]
         assert len(ended) <= 1
         assert all(child.text == child.get("message") for child in ended), "readers show one or the other"
-        found[str(case.get("name"))] = (ended[0].tag, str(ended[0].text)) if ended else ("passed", "")
-    return found
+        outcomes[str(case.get("name"))] = (ended[0].tag, str(ended[0].text)) if ended else ("passed", "")
+    return outcomes
 
 
 def ends(report: RunReport) -> list[str]:
@@ -63,10 +63,10 @@ def ends(report: RunReport) -> list[str]:
 
 def test_met_objective_passes_and_missed_one_fails_with_tail() -> None:
     assert ends(made()) == ["passed", "passed", "passed"]
-    found = cases(made({OBJECTIVES[0].name: 150, OBJECTIVES[1].name: 181}))
-    assert list(found) == [RUN_CASE, "The caller hears an answer in time", "The final transcript is there in time"]
-    assert [ended for ended, _ in found.values()] == ["passed", "failure", "passed"]
-    sentence = found["The caller hears an answer in time"][1]
+    outcomes = cases(made({OBJECTIVES[0].name: 150, OBJECTIVES[1].name: 181}))
+    assert list(outcomes) == [RUN_CASE, "The caller hears an answer in time", "The final transcript is there in time"]
+    assert [ended for ended, _ in outcomes.values()] == ["passed", "failure", "passed"]
+    sentence = outcomes["The caller hears an answer in time"][1]
     assert "82.9 % of 181 turns, missed; p99 is bad: 1,204 ms" in sentence
     assert "error budget overspent" in sentence
 
@@ -102,7 +102,7 @@ def test_suite_counts_are_of_its_cases_and_times_of_the_run() -> None:
 
 
 def test_two_objectives_of_one_display_name_stay_two_cases() -> None:
-    alike = [replace(each, display_name="Fine") for each in OBJECTIVES]
+    alike = [replace(objective, display_name="Fine") for objective in OBJECTIVES]
     report = replace(made(), objectives=alike, verdicts=judge(alike, lambda _: EligibleTurns(181, 181)))
     assert list(cases(report))[1:] == ["Fine (voice-to-voice)", "Fine (asr-final)"]
 

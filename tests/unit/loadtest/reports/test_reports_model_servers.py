@@ -35,9 +35,9 @@ def test_without_a_model_server_there_is_no_such_part() -> None:
 
 def test_json_has_null_for_what_is_not_known() -> None:
     run = material.run_info(model_servers=(KNOWN, DEAD, FEW))
-    found = summary_object(material.report(run=run, whole=material.summary(), verdicts=[], code=ExitCode.OK))
-    jsonschema.validate(found, schema())
-    known, dead, _ = found["model_servers"]
+    summary = summary_object(material.report(run=run, whole=material.summary(), verdicts=[], code=ExitCode.OK))
+    jsonschema.validate(summary, schema())
+    known, dead, _ = summary["model_servers"]
     assert known["prefix_hits_per_token"] == 0.25
     assert known["first_token"] == {"requests": 25, "mean_s": 2.0, "p95_above_s": 1.0, "p95_until_s": None}
     assert (dead["prefix_hits_per_token"], dead["queue"]) == (None, None)

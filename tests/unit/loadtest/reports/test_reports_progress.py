@@ -150,7 +150,7 @@ def test_the_end_is_stated_by_time_by_turns_or_by_the_user() -> None:
 
 
 def test_a_limited_generator_and_notes_are_seen_at_once() -> None:
-    (objective,) = (each for each in OBJECTIVES if each.metric == "voice_to_voice")
+    (objective,) = (objective for objective in OBJECTIVES if objective.metric == "voice_to_voice")
     verdicts = judge([objective], lambda _: EligibleTurns(31, 40, {"generator": 8}))
     live = info(objectives=[objective], verdicts=verdicts, note="the sidecar does not answer")
     for text in (words(shown(live)), words(" ".join(live_lines(live)))):

@@ -29,30 +29,30 @@ def verdict(of: RolloutPlan = PLAN, lost: float = 0.0) -> GateVerdict:
     return decide(of, RolloutEvidence(*both, lost), first_history(of), NOW)
 
 
-def markdown(found: GateVerdict) -> str:
-    return as_markdown(PLAN, rollout_verdict(PLAN, found), NOW)
+def markdown(gate_verdict: GateVerdict) -> str:
+    return as_markdown(PLAN, rollout_verdict(PLAN, gate_verdict), NOW)
 
 
 def test_a_value_of_a_slice_stays_in_its_cell() -> None:
     text = markdown(verdict())
-    (line,) = [each for each in text.splitlines() if each.startswith("| route ")]
+    (line,) = [row for row in text.splitlines() if row.startswith("| route ")]
     assert line.startswith("| route a\\|b\\\\x1b\\[2J \\<script\\> | ")
-    assert len([each for each in line.replace("\\|", "").split("|") if each]) == 8
+    assert len([cell for cell in line.replace("\\|", "").split("|") if cell]) == 8
 
 
 def test_reasons_are_in_every_file() -> None:
-    found = verdict(lost=0.5)
-    (reason,) = found.reasons
-    assert as_object(PLAN, found)["reasons"] == [reason]
-    suite = ET.fromstring(as_junit(PLAN, found))  # noqa: S314 - our own file
+    judged = verdict(lost=0.5)
+    (reason,) = judged.reasons
+    assert as_object(PLAN, judged)["reasons"] == [reason]
+    suite = ET.fromstring(as_junit(PLAN, judged))  # noqa: S314 - our own file
     assert suite[0][0].get("message") == reason
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "0", "1")
-    assert reason in markdown(found)
+    assert reason in markdown(judged)
 
 
 def test_durations_are_in_seconds_and_shares_are_ratios() -> None:
-    found = verdict()
-    primary, tail, *_ = as_object(PLAN, found)["checks"]
+    judged = verdict()
+    primary, tail, *_ = as_object(PLAN, judged)["checks"]
     assert (primary["unit"], primary["margin"]) == ("s", 0.1)
-    assert primary["candidate"] == (found.checks[0].candidate or 0) / 1e9
+    assert primary["candidate"] == (judged.checks[0].candidate or 0) / 1e9
     assert (tail["unit"], tail["margin"]) == ("ratio", 0.01)

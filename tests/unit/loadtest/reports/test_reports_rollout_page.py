@@ -44,15 +44,15 @@ def report(turns: int = 4000, regression: Regression = SAME, looks: int = 3) -> 
 def test_rollout_verdict_is_first_and_every_picture_is_there(
     turns: int, regression: Regression, word: str, css: str
 ) -> None:
-    found = report(turns, regression)
-    page = rollout_as_html(found)
+    rollout = report(turns, regression)
+    page = rollout_as_html(rollout)
     assert f'<div class="verdict {css}"><p class="badge">{word}</p>' in page
     assert page.index('class="verdict') < page.index("<h2>")
     assert page.count('aria-label="Cumulative curves of voice to voice') == 2  # wide, and narrow for phones
     assert page.count('<li aria-current="step">') == 1
-    funnels = [check for check in found.plan.checks if f"Bounds of {check.name} over time" in page]
-    assert found.plan.primary in funnels
-    assert found.verdict.sentence in unescape(page)
+    funnels = [check for check in rollout.plan.checks if f"Bounds of {check.name} over time" in page]
+    assert rollout.plan.primary in funnels
+    assert rollout.verdict.sentence in unescape(page)
 
 
 def test_the_page_asks_for_nothing_and_has_no_script() -> None:
@@ -61,46 +61,48 @@ def test_the_page_asks_for_nothing_and_has_no_script() -> None:
     assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", page)
 
 
-def _drawn(found: RolloutReport) -> list[float]:
+def _drawn(rollout: RolloutReport) -> list[float]:
     """Return the heights of the corners of the primary's first band, as shares of the picture's height."""
-    primary = rollout_as_html(found).split("<h3>")[1]
+    primary = rollout_as_html(rollout).split("<h3>")[1]
     (height,) = re.findall(r'class="background" d="M0,0h\d+v(\d+)', primary)[:1]
     (band,) = re.findall(r'<g class="mark-area[^>]*><path d="M([^"]+)Z"', primary)[:1]
-    return [1 - float(each.split(",")[1]) / float(height) for each in band.split("L")]
+    return [1 - float(corner.split(",")[1]) / float(height) for corner in band.split("L")]
 
 
-def _corners(found: RolloutReport, lower: str, upper: str, of: str | None = None) -> list[float]:
+def _corners(rollout: RolloutReport, lower: str, upper: str, of: str | None = None) -> list[float]:
     values: list[float] = []
-    for entry, name in zip([found.entries[place] for place in (1, 2, 2, 1)], (lower, lower, upper, upper), strict=True):
+    for entry, name in zip(
+        [rollout.entries[place] for place in (1, 2, 2, 1)], (lower, lower, upper, upper), strict=True
+    ):
         assert entry.verdict is not None
-        check = next(each for each in entry.verdict.checks if each.name == found.plan.primary.name)
+        check = next(check for check in entry.verdict.checks if check.name == rollout.plan.primary.name)
         values.append(getattr(check if of is None else getattr(check, of), name))
     return values
 
 
 def test_shares_of_a_look_are_where_what_may_be_says() -> None:
-    found = report(looks=2)
+    rollout = report(looks=2)
     # The scale ends at three times the 5 % that may be.
-    expected = [min(0.15, value) / 0.15 for value in _corners(found, "beyond_margin", "upper", "shares")]
-    assert _drawn(found) == pytest.approx(expected, abs=1e-3)
-    page = unescape(rollout_as_html(found))
+    expected = [min(0.15, value) / 0.15 for value in _corners(rollout, "beyond_margin", "upper", "shares")]
+    assert _drawn(rollout) == pytest.approx(expected, abs=1e-3)
+    page = unescape(rollout_as_html(rollout))
     assert "p95 of voice to voice: share of turns slower than the control's p95 by more than 100 ms" in page
     assert ">5 % may be<" in page
     assert "At most 5 % of the control's turns take longer than its p95: " in page
 
 
 def test_checks_without_shares_show_their_differences() -> None:
-    found = report(looks=2)
+    rollout = report(looks=2)
     changed = replace(
-        found,
-        verdict=_without_shares(found.verdict),
+        rollout,
+        verdict=_without_shares(rollout.verdict),
         entries=tuple(
-            each if each.verdict is None else replace(each, verdict=_without_shares(each.verdict))
-            for each in found.entries
+            entry if entry.verdict is None else replace(entry, verdict=_without_shares(entry.verdict))
+            for entry in rollout.entries
         ),
     )
     # The scale is three margins of 100 ms up and down.
-    expected = [(0.3 + max(-0.3, min(0.3, value))) / 0.6 for value in _corners(found, "lower", "upper")]
+    expected = [(0.3 + max(-0.3, min(0.3, value))) / 0.6 for value in _corners(rollout, "lower", "upper")]
     assert _drawn(changed) == pytest.approx(expected, abs=1e-3)
     page = rollout_as_html(changed)
     assert ">margin 100 ms<" in page
@@ -113,21 +115,21 @@ def _without_shares(verdict: RolloutVerdict) -> RolloutVerdict:
 
 
 def test_foreign_text_is_escaped() -> None:
-    found = report()
+    rollout = report()
     hostile = "<script>alert(1)</script>\x1b[2J"
     verdict = msgspec.structs.replace(
-        found.verdict, verdict="hold", reasons=("x", hostile), sentence=hostile, notes=(hostile,)
+        rollout.verdict, verdict="hold", reasons=("x", hostile), sentence=hostile, notes=(hostile,)
     )
-    page = rollout_as_html(replace(found, verdict=verdict))
+    page = rollout_as_html(replace(rollout, verdict=verdict))
     assert "<script" not in page
     assert "\x1b" not in page
     assert page.count("&lt;script&gt;") == 3
 
 
 def test_a_rollout_without_a_log_or_turns_is_a_page_too() -> None:
-    found = report()
+    rollout = report()
     empty = CohortCurve("none", (), 0)
-    page = rollout_as_html(replace(found, entries=(), candidate=empty, control=empty))
+    page = rollout_as_html(replace(rollout, entries=(), candidate=empty, control=empty))
     assert "Bounds over time" not in page
     assert "Voice to voice of both cohorts" not in page
     assert "<h2>Checks</h2>" in page

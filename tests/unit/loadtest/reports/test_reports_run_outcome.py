@@ -169,7 +169,7 @@ def test_the_exit_code_and_its_reason(run, summary, verdicts, code, output) -> N
 
 def verdict_sentence(summary: Summary, verdicts: list[Verdict]) -> str:
     """Return the sentence of pages, the list of runs and reports on the run."""
-    objectives = [Objective(each.name, "metric", each.target, "voice_to_voice", 800e6) for each in verdicts]
+    objectives = [Objective(verdict.name, "metric", verdict.target, "voice_to_voice", 800e6) for verdict in verdicts]
     return run_verdict(objectives, verdicts, kept=calls_kept(summary, verdicts)).sentence
 
 
@@ -205,9 +205,9 @@ def test_calls_dropped_because_service_kept_others_are_its_fault(turns, verdicts
 def _with_dropped(good: int, dropped: int) -> tuple[Summary, Verdict]:
     """100 turns, so many of them good, and calls that never began; judged as a run is."""
     objective = Objective("fast", "metric", 0.95, "voice_to_voice", 800e6)
-    found = judge([objective], lambda _: EligibleTurns(good, 100), prevented=dropped)
+    verdicts = judge([objective], lambda _: EligibleTurns(good, 100), prevented=dropped)
     starts = StartCounts(planned=100 + dropped, started=100, late=0, dropped=dropped)
-    return replace(material.summary(ANSWERED), starts=starts), found[0]
+    return replace(material.summary(ANSWERED), starts=starts), verdicts[0]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_run_of_enough_turns_all_invalid_is_generator_limited() -> None:
 
 
 def _shares(*used: float | None) -> tuple[ProcessShare, ...]:
-    return tuple(ProcessShare(worker=str(number), turns=9, cpu_ratio=each) for number, each in enumerate(used, 1))
+    return tuple(ProcessShare(worker=str(number), turns=9, cpu_ratio=ratio) for number, ratio in enumerate(used, 1))
 
 
 CALIBRATED: Final = Citation("beyond", "", processes=4)
@@ -325,39 +325,39 @@ def stored(*, reached: bool = True, **changes: Any) -> dict[str, Any]:
 def test_run_cites_smallest_calibrated_load_that_covers_it(
     users: int, sentence: str, error_ms: float, callers: int
 ) -> None:
-    found = cite(stored(), MACHINE, users)
-    assert (found.state, found.sentence, found.error_ms, found.callers) == ("calibrated", sentence, error_ms, callers)
+    citation = cite(stored(), MACHINE, users)
+    assert (citation.state, citation.sentence, citation.error_ms, citation.callers) == ("calibrated", sentence, error_ms, callers)
 
 
 def test_no_bound_is_claimed_above_the_ceiling() -> None:
-    found = cite(stored(), MACHINE, 41)
-    assert found.state == "beyond"
-    assert found.sentence == "beyond the calibrated ceiling of 40 callers (2026-11-21)"
-    assert found.error_ms is None
+    citation = cite(stored(), MACHINE, 41)
+    assert citation.state == "beyond"
+    assert citation.sentence == "beyond the calibrated ceiling of 40 callers (2026-11-21)"
+    assert citation.error_ms is None
 
 
 def test_a_ceiling_that_was_not_reached_asks_for_more() -> None:
-    found = cite(stored(reached=False), MACHINE, 41)
-    assert found.state == "not reached"
-    assert found.sentence == "beyond the 40 callers that were calibrated on 2026-11-21: run voiceprobe calibrate"
+    citation = cite(stored(reached=False), MACHINE, 41)
+    assert citation.state == "not reached"
+    assert citation.sentence == "beyond the 40 callers that were calibrated on 2026-11-21: run voiceprobe calibrate"
 
 
 @pytest.mark.parametrize("name", BINDING)
 def test_another_machine_or_engine_is_reported(name: str) -> None:
-    found = cite(stored(machine=MACHINE | {name: "other"}), MACHINE, 1)
-    assert (found.state, found.error_ms) == ("elsewhere", None)
-    assert found.sentence == f"calibrated on another machine ({name} differs): run voiceprobe calibrate"
+    citation = cite(stored(machine=MACHINE | {name: "other"}), MACHINE, 1)
+    assert (citation.state, citation.error_ms) == ("elsewhere", None)
+    assert citation.sentence == f"calibrated on another machine ({name} differs): run voiceprobe calibrate"
 
 
 def test_without_a_calibration_nothing_is_claimed() -> None:
-    found = cite(None, MACHINE, 1)
-    assert (found.state, found.sentence, found.error_ms) == ("none", "not calibrated: run voiceprobe calibrate", None)
+    citation = cite(None, MACHINE, 1)
+    assert (citation.state, citation.sentence, citation.error_ms) == ("none", "not calibrated: run voiceprobe calibrate", None)
 
 
 def test_a_calibration_without_a_trustworthy_load_is_no_bound() -> None:
-    found = cite(calibration_object(calibration(step(4, error_ns=2 * MS))), MACHINE, 1)
-    assert (found.state, found.error_ms) == ("beyond", None)
-    assert found.sentence == "no load was trustworthy when this machine was calibrated on 2026-11-21"
+    citation = cite(calibration_object(calibration(step(4, error_ns=2 * MS))), MACHINE, 1)
+    assert (citation.state, citation.error_ms) == ("beyond", None)
+    assert citation.sentence == "no load was trustworthy when this machine was calibrated on 2026-11-21"
 
 
 def test_newest_calibration_of_this_machine_is_chosen_first() -> None:

@@ -94,8 +94,8 @@ def test_estimates_are_marked() -> None:
     known = material.stats("voice_to_voice", 300_000, p50=5e8, p95=6e8, p99=7e8, max=9e8)
     for approximate in (False, True):
         estimated = replace(known, approximate=approximate)
-        found = metric_object("voice_to_voice", estimated)
-        assert found["approximate"] is approximate
+        metric = metric_object("voice_to_voice", estimated)
+        assert metric["approximate"] is approximate
         sign = "≈ " if approximate else ""
         assert tables.statistic(estimated, "p95") == f"{sign}600 ms"
         assert tables.statistic(estimated, "max") == "900 ms"
@@ -165,9 +165,9 @@ def test_outcomes_are_reported_as_counts_and_rates(whole) -> None:
     }
     assert whole["cache"] == {"reported": 180, "hits": 45, "hit_rate": 0.25, "by_tier": {"central": 45}}
     assert whole["fallback"] == {"total": 181, "reported": 180, "rate": 0.05, "by_kind": {"rule": 9}}
-    assert [each["name"] for each in whole["cohorts"]] == ["control", "streaming"]
+    assert [cohort["name"] for cohort in whole["cohorts"]] == ["control", "streaming"]
     assert whole["cohorts"][1]["metrics"]["voice_to_voice"]["p50_s"] == pytest.approx(0.487)
-    assert [each["met"] for each in whole["objectives"]] == [True, None]
+    assert [objective["met"] for objective in whole["objectives"]] == [True, None]
 
 
 def test_recognition_is_reported_by_profile(whole) -> None:
@@ -198,9 +198,9 @@ def test_the_calibration_is_cited_with_its_bound() -> None:
         )
     )
     Draft202012Validator(schema()).validate(made)
-    found = made["generator"]["calibration"]
-    assert (found["state"], found["users"], found["date"]) == ("calibrated", 200, "2026-11-21")
-    assert found["error_s"] == pytest.approx(0.0004)
+    calibration = made["generator"]["calibration"]
+    assert (calibration["state"], calibration["users"], calibration["date"]) == ("calibrated", 200, "2026-11-21")
+    assert calibration["error_s"] == pytest.approx(0.0004)
 
 
 def test_lost_and_spooled_turns_are_reported() -> None:
@@ -251,9 +251,9 @@ def test_the_schema_notices(spoil, whole, validator) -> None:
 def test_values_that_cannot_be_are_named_by_cause(validator) -> None:
     values = (ContradictedValue("service", "endpointing", "longer_than_span", 3),)
     summary = replace(material.summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
-    found = summary_object(material.report(run=material.run_info(), whole=summary, verdicts=[], code=ExitCode.OK))
-    validator.validate(found)
-    assert found["contradicted_values"] == [
+    shown = summary_object(material.report(run=material.run_info(), whole=summary, verdicts=[], code=ExitCode.OK))
+    validator.validate(shown)
+    assert shown["contradicted_values"] == [
         {"source": "service", "metric": "endpointing", "cause": "longer_than_span", "turns": 3}
     ]
-    assert (found["late_spans"], found["revised_turns"]) == (12, 2)
+    assert (shown["late_spans"], shown["revised_turns"]) == (12, 2)

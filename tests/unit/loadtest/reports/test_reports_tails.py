@@ -92,7 +92,7 @@ def test_claim_comes_with_title_and_tail_and_missed_ones_first() -> None:
 
 
 def test_limited_few_or_lost_turns_give_no_claim() -> None:
-    objectives = [next(each for each in default_objectives() if each.metric == "voice_to_voice")]
+    objectives = [next(objective for objective in default_objectives() if objective.metric == "voice_to_voice")]
     good = judge(objectives, lambda _: EligibleTurns(176, 181))
     whole = material.summary()
     limited = not_judged(objectives, good, "the generator was the limit")

@@ -134,8 +134,8 @@ def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:
 def with_bounds(within: MeasuredWithin, **changes: MeasuredWithin) -> Summary:
     answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))
     metrics = {
-        name: replace(answer.metrics[name], measured_within=each)
-        for name, each in {"voice_to_voice": within, **changes}.items()
+        name: replace(answer.metrics[name], measured_within=bounds)
+        for name, bounds in {"voice_to_voice": within, **changes}.items()
     }
     return replace(answer, metrics={**answer.metrics, **metrics})
 
@@ -216,7 +216,7 @@ def test_unknown_and_duplicate_events_are_reported_if_any() -> None:
     assert "7 events that the protocol does not know (vendor.hello)" in text
     assert "2 events came twice; each was heard once" in text
     assert "on 1 turn the service stated latencies of its own" in text
-    assert not any(each in final() for each in ("does not know", "came twice", "latencies of its own"))
+    assert not any(phrase in final() for phrase in ("does not know", "came twice", "latencies of its own"))
 
 
 IMPOSSIBLE = Contradictions(
@@ -228,7 +228,7 @@ def test_impossible_values_and_late_spans_are_reported_if_any() -> None:
     text = words(final(summary=replace(material.summary(), contradictions=IMPOSSIBLE)))
     assert "3 impossible values (3 × endpointing, reported: longer than the span that states it)" in text
     assert "12 spans of services came late: 2 turns judged again" in text
-    assert not any(each in final() for each in ("impossible", "came late"))
+    assert not any(phrase in final() for phrase in ("impossible", "came late"))
 
 
 def test_cohorts_are_in_one_table_and_one_alone_is_not_compared() -> None:
@@ -284,7 +284,7 @@ def test_evidence_that_is_missing_is_reported_to_be_missing() -> None:
 
 def test_the_shares_of_several_processes_are_shown() -> None:
     used = (0.41, 0.38, None)
-    shares = tuple(ProcessShare(worker=f"{n} of 3", turns=100 + n, cpu_ratio=each) for n, each in enumerate(used))
+    shares = tuple(ProcessShare(worker=f"{n} of 3", turns=100 + n, cpu_ratio=ratio) for n, ratio in enumerate(used))
     output = words(final(run=material.run_info(processes=3, shares=shares)))
     assert "processes all 3 ended as they should; 100 to 102 turns each, ≤ 38 % to 41 % of a core in 3 of 4 s" in output
     assert "turns each" not in words(final(run=material.run_info(processes=3)))
@@ -374,7 +374,7 @@ def test_rate_in_characters_is_called_character_error_rate() -> None:
     assert "Word error rate 0 %" in text
     assert "profile wer 95 % interval words turns" in text
     conditions = material.summary().wer_by_condition
-    thai = tuple(replace(each, characters=each.words) for each in conditions)
+    thai = tuple(replace(condition, characters=condition.words) for condition in conditions)
     text = words(final(summary=material.summary(wer_by_condition=thai)))
     assert "Character error rate 0 %" in text
     assert "profile cer 95 % interval characters turns" in text

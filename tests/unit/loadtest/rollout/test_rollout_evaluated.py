@@ -85,16 +85,25 @@ def ask(endpoint: _Endpoint) -> Callable[[int, object], SidecarVerdicts]:
 
 
 def test_a_verdict_is_read_whole(ask: Callable[..., SidecarVerdicts], endpoint: _Endpoint) -> None:
-    found = ask(200, VERDICT).verdict()
-    assert (found.verdict, found.sentence, found.reasons) == ("promote", "Promote canary", ("every margin is kept",))
-    assert found.cohorts is not None
-    assert (found.stage, found.plan.fingerprint, found.cohorts.candidate.turns, found.sequence) == ("20", "f1", 120, 7)
+    verdict = ask(200, VERDICT).verdict()
+    assert (verdict.verdict, verdict.sentence, verdict.reasons) == (
+        "promote",
+        "Promote canary",
+        ("every margin is kept",),
+    )
+    assert verdict.cohorts is not None
+    assert (verdict.stage, verdict.plan.fingerprint, verdict.cohorts.candidate.turns, verdict.sequence) == (
+        "20",
+        "f1",
+        120,
+        7,
+    )
     assert endpoint.seen == [("GET", "/v1/rollouts/canary/verdict", "Bearer s3cret")]
 
 
 def test_one_that_is_not_kept_is_marked(ask: Callable[..., SidecarVerdicts]) -> None:
-    found = ask(200, {**VERDICT, "sequence": None, "cohorts": None, "reasons": []}).verdict()
-    assert (found.sequence, found.cohorts, found.reasons) == (None, None, ())
+    verdict = ask(200, {**VERDICT, "sequence": None, "cohorts": None, "reasons": []}).verdict()
+    assert (verdict.sequence, verdict.cohorts, verdict.reasons) == (None, None, ())
 
 
 @pytest.mark.parametrize("left_out", ["verdict", "plan", "stage", "sentence"])

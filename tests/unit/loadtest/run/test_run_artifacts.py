@@ -179,7 +179,7 @@ def test_files_are_written_all_or_none_and_older_ones_stay(tmp_path: Path) -> No
     with pytest.raises(OutputError, match=r"a, b, c could not be written: a folder is in its place; make room"):
         write_together(tmp_path, {"a": b"2", "b": b"2", "c": b"2"})
     assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"1", b"1"]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b", "c"], "nothing half-written is left"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"], "nothing half-written is left"
 
 
 @pytest.mark.slow

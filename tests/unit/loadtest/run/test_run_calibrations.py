@@ -98,10 +98,10 @@ def test_unreadable_calibration_is_ignored() -> None:
 
 
 def test_the_fingerprint_names_machine_and_engine() -> None:
-    found = fingerprint()
-    assert set(BINDING) <= set(found)
-    assert all(found.values())
-    assert engine_version() == found["engine"] == engine_version()
+    digest = fingerprint()
+    assert set(BINDING) <= set(digest)
+    assert all(digest.values())
+    assert engine_version() == digest["engine"] == engine_version()
 
 
 @pytest.mark.slow
@@ -121,8 +121,8 @@ def test_how_a_calibration_ends(
 ) -> None:
     file = tmp_path / "calibration.json"
     asked = request(tmp_path, json_file=file)
-    found = calibration(*steps, interrupted=interrupted)
-    assert conclude(asked, found, Console(quiet=True)) is code
+    result = calibration(*steps, interrupted=interrupted)
+    assert conclude(asked, result, Console(quiet=True)) is code
     assert file.is_file()
     # A calibration that measured nothing is not kept for others to cite.
     assert len(kept()) == (1 if steps else 0)

@@ -55,12 +55,12 @@ def test_a_regression_is_shown_with_its_interval(root: Path, tmp_path: Path) -> 
     assert code is ExitCode.OBJECTIVE_MISSED
     assert "paired by utterance: 40 were heard by both runs" in text
     assert "regression: Voice to voice p95 of slow is " in text
-    found = json.loads((tmp_path / "c.json").read_text())
-    assert (found["state"], found["exit_code"]) == ("worse", 3)
-    assert found["margin"] == {"metric": "voice_to_voice", "statistic": "p95", "unit": "s", "value": 0.1}
-    (comparison,) = found["comparisons"]
-    assert (found["baseline"]["run"], comparison["run"]["run"]) == ("r-base", "r-slow")
-    figures = {each["name"]: each for each in comparison["figures"]}
+    result = json.loads((tmp_path / "c.json").read_text())
+    assert (result["state"], result["exit_code"]) == ("worse", 3)
+    assert result["margin"] == {"metric": "voice_to_voice", "statistic": "p95", "unit": "s", "value": 0.1}
+    (comparison,) = result["comparisons"]
+    assert (result["baseline"]["run"], comparison["run"]["run"]) == ("r-base", "r-slow")
+    figures = {figure["name"]: figure for figure in comparison["figures"]}
     decisive = figures["voice_to_voice_p95"]
     value = METRICS["voice_to_voice"].value
     expected = [
@@ -135,10 +135,12 @@ def good_and_notes(root: Path, folder: Path, *runs: str, **more: object) -> tupl
     folder.mkdir(exist_ok=True)
     files = {"json_file": folder / "c.json", "html_file": folder / "c.html", "markdown_file": folder / "c.md"}
     _, text = printed(asked(root, *runs, **files, **more))
-    (found,) = json.loads((folder / "c.json").read_text())["comparisons"]
-    (figure,) = [each for each in found["figures"] if each["name"] == GOOD]
-    assert all(f"note: {note}" in (folder / name).read_text() for note in found["notes"] for name in ("c.html", "c.md"))
-    return [figure["baseline"], figure["run"]], found["notes"], text
+    (comparison,) = json.loads((folder / "c.json").read_text())["comparisons"]
+    (figure,) = [figure for figure in comparison["figures"] if figure["name"] == GOOD]
+    assert all(
+        f"note: {note}" in (folder / name).read_text() for note in comparison["notes"] for name in ("c.html", "c.md")
+    )
+    return [figure["baseline"], figure["run"]], comparison["notes"], text
 
 
 @pytest.mark.slow
@@ -154,9 +156,9 @@ def test_good_turns_are_counted_by_objectives_of_runs(judged: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_objectives_of_baseline_count_and_note_names_difference(judged: Path, tmp_path: Path) -> None:
     for baseline, other in (("strict", "usual"), ("usual", "strict")):
-        found, notes, text = good_and_notes(judged, tmp_path / baseline, baseline, other)
+        good, notes, text = good_and_notes(judged, tmp_path / baseline, baseline, other)
         alone, _, _ = good_and_notes(judged, tmp_path / "alone", baseline, f"{baseline}-too")
-        assert found == alone
+        assert good == alone
         assert [f"note: {note}" for note in notes] == [OTHERS.format(baseline, other)]
         assert OTHERS.format(baseline, other) in " ".join(text.split())
     # Of several runs, the note is of those that it is about.
@@ -169,8 +171,8 @@ def test_a_file_that_is_named_counts_for_all_runs(judged: Path, tmp_path: Path) 
     slo = tmp_path / "slo.yaml"
     slo.write_text(STRICT)
     strict, _, _ = good_and_notes(judged, tmp_path / "strict", "strict", "strict-too")
-    found, notes, _ = good_and_notes(judged, tmp_path / "named", "usual", "strict", slo=slo)
-    assert (found, notes) == (strict, [])
+    good, notes, _ = good_and_notes(judged, tmp_path / "named", "usual", "strict", slo=slo)
+    assert (good, notes) == (strict, [])
 
 
 @pytest.mark.slow
@@ -235,9 +237,9 @@ def test_a_run_with_many_invalid_turns_claims_nothing(root: Path, tmp_path: Path
     assert "undecided: in limited 120 of 360 turns are invalid, more than 1 %, and percentiles leave them out" in text
     assert "percentiles leave them out: no verdict" in text
     assert " worse" not in text
-    assert {each["worse"] for each in json.loads((tmp_path / "c.json").read_text())["comparisons"][0]["figures"]} == {
-        None
-    }
+    assert {
+        figure["worse"] for figure in json.loads((tmp_path / "c.json").read_text())["comparisons"][0]["figures"]
+    } == {None}
     assert 'class="worse"' not in (tmp_path / "c.html").read_text()
     # Each of several runs is compared separately.
     assert printed(asked(root, "base", folder, "slow"))[0] is ExitCode.OBJECTIVE_MISSED
@@ -279,9 +281,9 @@ def test_the_list_names_every_run_with_its_state(root: Path, width: int) -> None
 @pytest.mark.slow
 def test_the_list_as_json(root: Path, tmp_path: Path) -> None:
     listing(places=(str(root),), json_file=tmp_path / "runs.json", most=2)
-    found = json.loads((tmp_path / "runs.json").read_text())
-    assert len(found["runs"]) == 2
-    (slow,) = [each for each in found["runs"] if each["name"] == "slow"]
+    result = json.loads((tmp_path / "runs.json").read_text())
+    assert len(result["runs"]) == 2
+    (slow,) = [run for run in result["runs"] if run["name"] == "slow"]
     assert slow["voice_to_voice"]["p95_s"] > 0.8
     assert (slow["turns"], slow["state"]) == ({"total": 360, "invalid": 0, "missing": None}, "missed")
 
@@ -308,7 +310,7 @@ def test_runs_are_removed_only_after_confirmation(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "runs" / "one").is_dir()
     assert remove_runs(["one"], request, asks, is_sure=False) is ExitCode.OK
     assert remove_runs(["runs/two", "r-thr"], request, Console(quiet=True), is_sure=True) is ExitCode.OK
-    assert [each.name for each in (tmp_path / "runs").iterdir() if each.is_dir()] == []
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == []
     with pytest.raises(UsageError, match="is no run"):
         remove_runs(["one"], request, Console(quiet=True), is_sure=True)
 

@@ -67,16 +67,16 @@ class RecordedDemo:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedDemo:
-    found = RecordedDemo()
+    recorded_demo = RecordedDemo()
 
     def ready(*_given: object) -> dict[str, object]:
         return {"url": ADDRESS, "http": ADDRESS, "store": "store"}
 
-    monkeypatch.setattr("loadtest.run.processes.start", found.start)
+    monkeypatch.setattr("loadtest.run.processes.start", recorded_demo.start)
     monkeypatch.setattr("loadtest.run.processes.wait_until_ready", ready)
     for name in ("run", "print_and_write", "stay"):
-        monkeypatch.setattr(f"loadtest.run.demo.{name}", getattr(found, name))
-    return found
+        monkeypatch.setattr(f"loadtest.run.demo.{name}", getattr(recorded_demo, name))
+    return recorded_demo
 
 
 def carry_out(out: Path, *, exit_after: bool) -> ExitCode:

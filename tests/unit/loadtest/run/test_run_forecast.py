@@ -33,8 +33,8 @@ def _acted_out(users: int, run_time_s: float, turns: int) -> int:
 
 @pytest.mark.parametrize(("users", "run_time_s"), [(1, 60.0), (5, 60.0), (12, 600.0), (100, 45.0)])
 def test_callers_for_a_time(users: int, run_time_s: float) -> None:
-    found = forecast(SETTINGS, Load(users, run_time_s, SPEECH_S))
-    assert found.turns == pytest.approx(_acted_out(users, run_time_s, 4), abs=users)
+    estimate = forecast(SETTINGS, Load(users, run_time_s, SPEECH_S))
+    assert estimate.turns == pytest.approx(_acted_out(users, run_time_s, 4), abs=users)
 
 
 def test_calls_bound_a_run_and_silent_turns_do_not_count() -> None:

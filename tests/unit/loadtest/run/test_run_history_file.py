@@ -38,7 +38,7 @@ def looks(folder: Path) -> int:
 @pytest.mark.slow
 def test_looks_that_are_taken_at_once_are_all_kept(folder: Path) -> None:
     running = [subprocess.Popen(command(folder), stdout=subprocess.DEVNULL) for _ in range(LOOKS)]
-    assert {each.wait(300) for each in running} == {0}
+    assert {process.wait(300) for process in running} == {0}
     assert looks(folder) == LOOKS
 
 
@@ -58,7 +58,7 @@ def test_full_disk_keeps_old_looks_and_promotes_nothing(folder: Path) -> None:
     assert "history.json" in full.stderr
     assert "Traceback" not in full.stderr
     assert (folder / "history.json").read_bytes() == before
-    assert sorted(each.name for each in folder.iterdir()) == [
+    assert sorted(path.name for path in folder.iterdir()) == [
         *(".history.json.lock", "history.json", "rollout.toml", "store")
     ]
 

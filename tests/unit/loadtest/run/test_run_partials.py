@@ -47,11 +47,11 @@ def test_first_transcribed_turn_of_each_utterance_is_written(tmp_path: Path) -> 
     )
     out, shown = tmp_path / "partials.jsonl", io.StringIO()
     assert write_partials(store(tmp_path, *turns), out, Console(file=shown, soft_wrap=True)) is ExitCode.OK
-    found = read_recording(str(out))
-    assert set(found) == {"u1", "u2"}
-    assert found["u1"].partials == ((180.0, "turn"), (420.0, "turn it"))
-    assert found["u1"].final == (900.0, "turn it on")
-    assert found["u2"].partials == ()
+    recording = read_recording(str(out))
+    assert set(recording) == {"u1", "u2"}
+    assert recording["u1"].partials == ((180.0, "turn"), (420.0, "turn it"))
+    assert recording["u1"].final == (900.0, "turn it on")
+    assert recording["u2"].partials == ()
     assert "2 utterances of run" in shown.getvalue()
     assert "2 partial transcripts" in shown.getvalue()
 

@@ -68,8 +68,8 @@ def _store(folder: Path, *spans: SpanRow, turns: int = 0, **changes: object) -> 
 
 
 def _ended(processes: str = "12", run_id: str = "run-1", at_s: float = 0.0) -> list[SpanRow]:
-    began = [_span(each, at_s, "start", run_id, worker=f"{each} of 2", **TEXTS) for each in processes]
-    return [*began, *(_span(each, at_s + 61.5, "end", run_id) for each in processes)]
+    began = [_span(process, at_s, "start", run_id, worker=f"{process} of 2", **TEXTS) for process in processes]
+    return [*began, *(_span(process, at_s + 61.5, "end", run_id) for process in processes)]
 
 
 def _report(
@@ -80,17 +80,17 @@ def _report(
     files = ReportFiles(json=file, html=tmp_path / "r.html", junit=tmp_path / "j.xml", markdown=tmp_path / "s.md")
     now_unix_ns = START_UNIX_NS + round(at_s * SECOND)
     code = report(NamedRun(str(store), run_id), console, slo=slo, files=files, now_unix_ns=now_unix_ns)
-    assert all(each.stat().st_size for each in files.by_artifact.values())
-    found = json.loads(file.read_text())
-    jsonschema.validate(found, schema())
-    assert found["exit_code"] == code
-    return code, text.getvalue(), found
+    assert all(path.stat().st_size for path in files.by_artifact.values())
+    summary = json.loads(file.read_text())
+    jsonschema.validate(summary, schema())
+    assert summary["exit_code"] == code
+    return code, text.getvalue(), summary
 
 
 @pytest.mark.slow
 def test_report_has_the_settings_that_processes_declared(tmp_path: Path) -> None:
-    _, output, found = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
-    run = found["run"]
+    _, output, summary = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
+    run = summary["run"]
     assert (run["users"], run["run_time_s"], run["seed"], run["arrivals"]) == (8, 60.0, 7, "closed")
     assert (run["started_unix_ns"], run["elapsed_s"], run["state"]) == (START_UNIX_NS, 61.5, "ended")
     assert run["corpus"] == {
@@ -104,7 +104,7 @@ def test_report_has_the_settings_that_processes_declared(tmp_path: Path) -> None
     }
     assert run["profile"] == {"noise": "pink", "snr_db": 10.0, "length": None, "channel": "clean"}
     assert run["versions"] == {"locust": "2"}
-    assert found["generator"]["calibration"] == {
+    assert summary["generator"]["calibration"] == {
         "state": "calibrated",
         "sentence": "calibrated to ±0.3 ms",
         "error_s": pytest.approx(0.0003),
@@ -112,7 +112,7 @@ def test_report_has_the_settings_that_processes_declared(tmp_path: Path) -> None
         "processes": None,
         "date": "2026-11-21",
     }
-    assert found["telemetry"]["spooled"] is None
+    assert summary["telemetry"]["spooled"] is None
     assert output.startswith(f"run run-1 of {tmp_path / 's'} (the only one)\n")
 
 
@@ -148,21 +148,21 @@ def _with_invalid(directory: Path, invalid: int) -> Path:
 
 @pytest.mark.slow
 def test_objective_that_holds_despite_invalid_turns_is_met(tmp_path: Path) -> None:
-    code, output, found = _report(_with_invalid(tmp_path / "s", 7), tmp_path)
-    fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
+    code, output, summary = _report(_with_invalid(tmp_path / "s", 7), tmp_path)
+    fast = next(objective for objective in summary["objectives"] if objective["name"] == "voice-to-voice")
     assert (fast["met"], fast["good"], fast["bad"], fast["open"]) == (True, 150, 0, {"generator": 7})
     assert "even if all 7 unmeasured turns had been slow" in fast["sentence"]
     # 99 % of 157 turns cannot be shown with 7 of them open: that is what the generator prevented.
     assert code is ExitCode.GENERATOR_LIMITED
     assert "because of 7 turns that the load generator held up, did not say as recorded" in " ".join(output.split())
-    assert found["generator"]["limited"] is True
+    assert summary["generator"]["limited"] is True
 
 
 @pytest.mark.slow
 def test_exit_code_is_generator_limited_if_invalid_turns_decide(tmp_path: Path) -> None:
-    code, _, found = _report(_with_invalid(tmp_path / "s", 10), tmp_path)
+    code, _, summary = _report(_with_invalid(tmp_path / "s", 10), tmp_path)
     assert code is ExitCode.GENERATOR_LIMITED
-    fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
+    fast = next(objective for objective in summary["objectives"] if objective["name"] == "voice-to-voice")
     assert (fast["met"], fast["eligible"]) == (None, 160), "150 of 160 if they were bad, 160 of 160 if they were good"
 
 
@@ -179,20 +179,20 @@ def test_a_miss_that_holds_anyway_stays_a_miss(tmp_path: Path) -> None:
 def test_silent_process_is_lost_and_recent_one_is_running(tmp_path: Path) -> None:
     spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **TEXTS)]
     store = _store(tmp_path / "s", *spans)
-    code, output, found = _report(store, tmp_path, at_s=40.0 + RECENT_S)
-    assert (found["run"]["state"], found["generator"]["processes_lost"]) == ("under way", 0)
+    code, output, summary = _report(store, tmp_path, at_s=40.0 + RECENT_S)
+    assert (summary["run"]["state"], summary["generator"]["processes_lost"]) == ("under way", 0)
     assert "the run is still under way: these are the figures so far" in output
     assert code is ExitCode.UNDECIDED
-    code, output, found = _report(store, tmp_path, at_s=40.0 + RECENT_S + 1)
-    assert (found["run"]["state"], found["generator"]["processes_lost"]) == ("ended", 1)
+    code, output, summary = _report(store, tmp_path, at_s=40.0 + RECENT_S + 1)
+    assert (summary["run"]["state"], summary["generator"]["processes_lost"]) == ("ended", 1)
     assert "under way" not in output
     assert code is ExitCode.GENERATOR_LIMITED
 
 
 @pytest.mark.slow
 def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path) -> None:
-    _, _, found = _report(_store(tmp_path / "s", *_ended("1")), tmp_path)
-    assert found["generator"]["lost"] == [{"worker": None, "after_s": None, "calls_cut": None}]
+    _, _, summary = _report(_store(tmp_path / "s", *_ended("1")), tmp_path)
+    assert summary["generator"]["lost"] == [{"worker": None, "after_s": None, "calls_cut": None}]
     under_way = _store(tmp_path / "t", _span("1", 0.0, "start", **TEXTS))
     assert _report(under_way, tmp_path, at_s=5.0)[2]["generator"]["lost"] == []
 
@@ -200,11 +200,11 @@ def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path)
 @pytest.mark.slow
 def test_newest_run_is_reported_unless_another_is_named(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), *_ended("3", run_id="run-2", at_s=100.0), turns=3)
-    _, output, found = _report(store, tmp_path)
-    assert found["run"]["id"] == "run-2"
+    _, output, summary = _report(store, tmp_path)
+    assert summary["run"]["id"] == "run-2"
     assert f"run run-2 of {store} (the newest of 2 runs; --run names another, --list shows them)" in output
-    _, output, found = _report(store, tmp_path, run_id="run-1")
-    assert (found["run"]["id"], found["turns"]["total"]) == ("run-1", 3)
+    _, output, summary = _report(store, tmp_path, run_id="run-1")
+    assert (summary["run"]["id"], summary["turns"]["total"]) == ("run-1", 3)
     assert not output.startswith("run run-1 of")
     text = StringIO()
     assert list_runs(store, Console(file=text, width=200), now_unix_ns=START_UNIX_NS) is ExitCode.OK
@@ -222,9 +222,9 @@ def test_run_of_which_store_keeps_a_part_is_reported_as_such(tmp_path: Path) -> 
             cursor.execute("INSERT INTO removed VALUES ('turns', ?, 3, 0)", [client_turn(0).run_id])
             cursor.execute("DELETE FROM turns")
         writer.append(Batch([client_turn(3, process_id="1")]))
-    _, output, found = _report(store, tmp_path)
+    _, output, summary = _report(store, tmp_path)
     assert gone in output
-    assert found["turns"]["total"] == 1
+    assert summary["turns"]["total"] == 1
     text = StringIO()
     assert list_runs(store, Console(file=text, width=200), now_unix_ns=START_UNIX_NS) is ExitCode.OK
     assert "1 left" in text.getvalue()
@@ -232,13 +232,13 @@ def test_run_of_which_store_keeps_a_part_is_reported_as_such(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_runs_with_missing_or_invalid_settings_are_reported(tmp_path: Path) -> None:
-    _, output, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
-    assert (found["run"]["users"], found["run"]["seed"], found["run"]["elapsed_s"]) == (None, None, None)
+    _, output, summary = _report(_store(tmp_path / "s", turns=3), tmp_path)
+    assert (summary["run"]["users"], summary["run"]["seed"], summary["run"]["elapsed_s"]) == (None, None, None)
     assert "callers not known" in output
     nonsense = dict.fromkeys(TEXTS, "\x1b[31m{[")
     store = _store(tmp_path / "t", _span("1", 0.0, "start", **nonsense), _span("1", 9.0, "end"))
-    _, _, found = _report(store, tmp_path)
-    assert (found["run"]["users"], found["run"]["versions"], found["generator"]["calibration"]) == (None, {}, None)
+    _, _, summary = _report(store, tmp_path)
+    assert (summary["run"]["users"], summary["run"]["versions"], summary["generator"]["calibration"]) == (None, {}, None)
 
 
 @pytest.mark.slow
@@ -278,11 +278,11 @@ def test_folder_without_store_or_run_is_one_sentence(tmp_path: Path) -> None:
 def test_a_service_s_day_is_judged_as_what_it_is(tmp_path: Path) -> None:
     run_id = "service:bot:2026-09-21"
     _store(tmp_path / "store", turns=30, run_id=run_id, source="service", connect_ns=None)
-    code, text, found = _report(tmp_path / "store", tmp_path, run_id=run_id)
+    code, text, summary = _report(tmp_path / "store", tmp_path, run_id=run_id)
     assert "Stages, reported by the service, not heard by a caller" in text
     assert "bot · 2026-09-21 (UTC) · reported by the service, not heard by a caller" in text
     assert "pacing" not in text
-    assert (found["run"]["id"], found["run"]["source"], found["turns"]["total"]) == (run_id, "service", 30)
+    assert (summary["run"]["id"], summary["run"]["source"], summary["turns"]["total"]) == (run_id, "service", 30)
     assert code in (ExitCode.OK, ExitCode.OBJECTIVE_MISSED, ExitCode.UNDECIDED)
     listed = StringIO()
     list_runs(tmp_path / "store", Console(file=listed, width=200), now_unix_ns=START_UNIX_NS)

@@ -192,7 +192,7 @@ def test_callers_who_need_too_many_open_files_are_refused(tmp_path: Path, monkey
 def test_default_objectives_are_those_observable_on_the_wire(tmp_path: Path) -> None:
     settings = SwarmSettings(host="ws://127.0.0.1:9/media", corpus="voiceprobe-en", protocol="twilio")
     checked = check(_request(tmp_path, settings=settings))
-    names = [each.name for each in checked.objectives]
+    names = [objective.name for objective in checked.objectives]
     assert names == ["voice-to-voice", "continuous-audio", "connect", "good-turns"]
     assert (checked.left_out or "").startswith(
         "not observable on twilio: asr-final, llm-first-token, tts-first-chunk ("
@@ -206,6 +206,8 @@ def test_the_objectives_of_a_file_stay_on_every_wire(tmp_path: Path) -> None:
     slo.write_text(objectives_text(None))
     settings = SwarmSettings(host="ws://127.0.0.1:9/media", corpus="voiceprobe-en", protocol="twilio")
     checked = check(_request(tmp_path, settings=settings, slo=slo))
-    assert [each.name for each in checked.objectives] == [each.name for each in load_objectives(slo)]
+    assert [objective.name for objective in checked.objectives] == [
+        objective.name for objective in load_objectives(slo)
+    ]
     assert checked.left_out is None
     assert checked.objectives_text == slo.read_text()

@@ -65,14 +65,14 @@ def test_the_exit_code_and_every_file_say_the_verdict(
         markdown_file=files["markdown"],
         history_file=files["history"],
     )
-    found, printed = looked(request)
-    assert found == code
+    returned, printed = looked(request)
+    assert returned == code
     result = json.loads(files["json"].read_text())
     assert result["verdict"] == verdict
     assert printed.startswith(result["sentence"])
     primary, *others = result["checks"]
     assert (primary["unit"], primary["margin"]) == ("s", 0.4)
-    assert [each["name"] for each in others] == ["no_reply", "tail voice_to_voice"]
+    assert [other["name"] for other in others] == ["no_reply", "tail voice_to_voice"]
     assert (result["turns_needed"] == 0) == (verdict != "hold")
     suite = ET.fromstring(files["junit"].read_text())  # noqa: S314 - our own file
     assert suite.get("tests") == "4"
@@ -83,7 +83,7 @@ def test_the_exit_code_and_every_file_say_the_verdict(
     assert text.startswith(f"## Rollout streaming: {verdict.replace('_', ' ')}\n")
     assert "| voice\\_to\\_voice p95 |" in text
     history = decode_history(files["history"].read_bytes(), "h")
-    assert [each.verdict for each in history.looks] == [verdict]
+    assert [look.verdict for look in history.looks] == [verdict]
 
 
 def test_looks_are_kept_and_a_stage_begins_after_a_promotion(

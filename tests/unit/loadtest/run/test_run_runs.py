@@ -24,8 +24,8 @@ def test_a_level_below_0_has_the_hyphen_that_programs_read(tmp_path: Path) -> No
     write_summary(tmp_path / "loud", "r-1", run={"id": "r-1", "profile": profile})
     file = tmp_path / "runs.json"
     assert list_runs(RunsRequest((str(tmp_path),), None, json_file=file), Console(quiet=True)) is ExitCode.OK
-    (found,) = json.loads(file.read_text())["runs"]
-    assert found["profile"] == "babble -5 dB, g711u"
+    (run,) = json.loads(file.read_text())["runs"]
+    assert run["profile"] == "babble -5 dB, g711u"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def named(file: Path) -> list[str]:
-    return [each["name"] for each in json.loads(file.read_text())["runs"]]
+    return [run["name"] for run in json.loads(file.read_text())["runs"]]
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Lets the sidecar of a run answer so."""
 
     def of(answers: list[httpx.Response | Exception], answer_s: float = 1.0) -> Asked:
-        found = Asked(answers, answer_s)
-        monkeypatch.setattr(sidecars, "_ask_state", found.state)
-        monkeypatch.setattr(sidecars.time, "monotonic", lambda: found.now_s)
+        asked = Asked(answers, answer_s)
+        monkeypatch.setattr(sidecars, "_ask_state", asked.state)
+        monkeypatch.setattr(sidecars.time, "monotonic", lambda: asked.now_s)
         monkeypatch.setattr(sidecars.time, "sleep", lambda _: None)
-        return found
+        return asked
 
     return of
 

@@ -40,14 +40,14 @@ def checked_run(out: Path, json_file: Path | None = None, run_id: str = "r-1") -
 def test_every_report_says_why_and_claims_nothing(tmp_path: Path) -> None:
     out, file = tmp_path / "out", tmp_path / "again.json"
     assert leave_unreachable(checked_run(out, file), EndpointUnreachable(WHY)) == out / HTML
-    assert {each.name for each in out.iterdir()} == {*NAMES, OBJECTIVES_NAME, "store"}
+    assert {path.name for path in out.iterdir()} == {*NAMES, OBJECTIVES_NAME, "store"}
     assert list((out / "store").iterdir()) == []
     summary = json.loads((out / SUMMARY).read_text())
     jsonschema.validate(summary, schema())
     assert json.loads(file.read_text()) == summary
     assert (summary["exit_code"], summary["exit_reason"]) == (ExitCode.UNREACHABLE, WHY)
     assert summary["verdict"] == {"state": "not_judged", "sentence": f"Not judged: {WHY}"}
-    assert {(each["met"], each["eligible"]) for each in summary["objectives"]} == {(None, 0)}
+    assert {(objective["met"], objective["eligible"]) for objective in summary["objectives"]} == {(None, 0)}
     assert (summary["generator"]["limited"], summary["generator"]["lost"]) == (False, [])
     assert (summary["turns"]["total"], summary["run"]["state"]) == (0, "ended")
     assert summary["run"]["started_unix_ns"] > 0
@@ -89,7 +89,7 @@ def test_an_earlier_run_in_the_same_folder_stays_in_the_list(tmp_path: Path) -> 
     (tmp_path / "out" / "settings-r-before.json").write_text("{}")  # as its command left them
     leave_unreachable(checked_run(tmp_path / "out"), EndpointUnreachable(WHY))
     entries = RunCatalog([str(tmp_path / "out")], None).entries()
-    assert {each.run_id: each.state for each in entries} == {"r-1": "unreachable", "r-before": "undecided"}
+    assert {entry.run_id: entry.state for entry in entries} == {"r-1": "unreachable", "r-before": "undecided"}
     assert json.loads((tmp_path / "out" / SUMMARY).read_text())["turns"]["total"] == 0
 
 

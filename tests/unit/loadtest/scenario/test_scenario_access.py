@@ -14,8 +14,8 @@ GOOD = "wss://127.0.0.1:9/v1/realtime"
 
 def test_values_come_from_the_variables_that_are_named() -> None:
     environment = {"API_KEY": f"{SECRET}\n", "TENANT": "acme"}
-    found = headers_from_environment(["X-Api-Key=API_KEY", "X-Tenant=TENANT"], None, environment)
-    assert found == (("X-Api-Key", SECRET), ("X-Tenant", "acme"))
+    headers = headers_from_environment(["X-Api-Key=API_KEY", "X-Tenant=TENANT"], None, environment)
+    assert headers == (("X-Api-Key", SECRET), ("X-Tenant", "acme"))
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ def test_unusable_address_is_refused_without_its_password(host: str) -> None:
 
 
 def test_secrets_of_address_are_distinguished_from_parameters() -> None:
-    found = secrets_of_url("wss://me:p%40ss@h/x?model=gpt-realtime&key=abc%2Fdef&debug=1")
-    assert {"me", "p%40ss", "p@ss", "abc/def", "abc%2Fdef", base64.b64encode(b"me:p@ss").decode()} <= set(found)
-    assert not {"gpt-realtime", "1"} & set(found)
+    secrets = secrets_of_url("wss://me:p%40ss@h/x?model=gpt-realtime&key=abc%2Fdef&debug=1")
+    assert {"me", "p%40ss", "p@ss", "abc/def", "abc%2Fdef", base64.b64encode(b"me:p@ss").decode()} <= set(secrets)
+    assert not {"gpt-realtime", "1"} & set(secrets)

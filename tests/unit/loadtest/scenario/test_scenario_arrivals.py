@@ -30,10 +30,10 @@ def test_constant_arrivals_are_exact() -> None:
 
 
 def test_a_ramp_of_the_rate_gives_as_many_calls_as_its_area_and_ever_closer() -> None:
-    found = _seconds([_phase(0, 10, 0, 4)])
-    assert len(found) == 20
+    seconds = _seconds([_phase(0, 10, 0, 4)])
+    assert len(seconds) == 20
     # The n-th call comes when t² · 4 / 20 = n.
-    assert found == pytest.approx([math.sqrt(5 * n) for n in range(20)])
+    assert seconds == pytest.approx([math.sqrt(5 * n) for n in range(20)])
     down = _seconds([_phase(0, 10, 4, 0)])
     assert [10 - at for at in reversed(down)] == pytest.approx([math.sqrt(5 * n) for n in range(1, 21)])
 
@@ -44,15 +44,15 @@ def test_phases_of_a_slow_rate_do_not_each_begin_with_a_call() -> None:
 
 
 def test_poisson_arrivals_have_the_gaps_of_their_distribution() -> None:
-    found = _seconds([_phase(0, 2000, 2.5, arrival="poisson")], seed=7)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(found)]
+    seconds = _seconds([_phase(0, 2000, 2.5, arrival="poisson")], seed=7)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(seconds)]
     # 5,000 gaps: mean and deviation are both 1 / rate, each to within some five standard errors.
-    assert len(found) == pytest.approx(5000, abs=5 * math.sqrt(5000))
+    assert len(seconds) == pytest.approx(5000, abs=5 * math.sqrt(5000))
     assert statistics.fmean(gaps) == pytest.approx(0.4, rel=0.07)
     assert statistics.stdev(gaps) == pytest.approx(0.4, rel=0.07)
     assert sum(gap > 0.4 for gap in gaps) / len(gaps) == pytest.approx(math.exp(-1), abs=0.035)
     # Counts of equal stretches vary as much as their mean.
-    counts = [sum(20 * n <= at < 20 * (n + 1) for at in found) for n in range(100)]
+    counts = [sum(20 * n <= at < 20 * (n + 1) for at in seconds) for n in range(100)]
     assert statistics.variance(counts) / statistics.fmean(counts) == pytest.approx(1.0, abs=0.6)
 
 

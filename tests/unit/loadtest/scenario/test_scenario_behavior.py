@@ -119,7 +119,7 @@ def test_no_call_begins_with_an_interruption_and_none_follows_a_backchannel() ->
 def test_a_backchannel_is_one_of_the_shortest_clips_and_none_where_all_are_long() -> None:
     output = [turn.backchannel for turn in _turns(EVERYTHING) if turn.backchannel is not None]
     assert output
-    assert {each.clip.duration_ns <= 1_500 * MS for each in output} == {True}
+    assert {backchannel.clip.duration_ns <= 1_500 * MS for backchannel in output} == {True}
     line = PreparedLine(Profile(), 1.0, (_clip("long", 6_000),), (b"-",))
     planner = CallPlanner([line], behavior=EVERYTHING, limits=Limits(), manual_turns=False, seed=1)
     assert all(turn.backchannel is None for _ in range(50) for turn in planner.plan("call").turns)

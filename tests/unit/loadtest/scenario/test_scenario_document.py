@@ -83,7 +83,7 @@ scenarios = st.fixed_dictionaries(
         "keep": st.fixed_dictionaries({}, optional={"audio": st.booleans(), "time": durations.map(str)}),
         "protocol": st.dictionaries(keys.filter(lambda key: key != "name"), json_values, max_size=3),
         "phases": st.lists(phases, min_size=1, max_size=3).map(
-            lambda found: [{"name": f"p{n}", "rate": 1.5, **each} for n, each in enumerate(found)]
+            lambda tables: [{"name": f"p{n}", "rate": 1.5, **table} for n, table in enumerate(tables)]
         ),
     },
 ).map(Scenario.model_validate)
@@ -182,9 +182,9 @@ def test_the_file_is_its_owners_alone_and_without_the_credentials_of_the_address
     write_settings(whole, file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "4711" not in file.read_text()
-    found = read_settings(file)
-    assert found.replaced(host=whole.host) == whole
-    assert found.host.startswith("wss://h/v1/realtime")
+    read = read_settings(file)
+    assert read.replaced(host=whole.host) == whole
+    assert read.host.startswith("wss://h/v1/realtime")
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

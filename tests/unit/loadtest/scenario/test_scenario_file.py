@@ -189,8 +189,8 @@ def test_phases_are_consecutive_and_ramp_begins_at_last_level() -> None:
     assert [(phase.begin_s, phase.end_s) for phase in phases] == [(0, 10), (10, 30), (30, 40)]
     assert [phase.level_at(phase.begin_s) for phase in phases] == [4, 4, 8]
     assert phases[1].level_at(20) == 6
-    found = [phase_at(phases, at) for at in (0, 9.99, 10, 39.9, 40)]
-    assert [phase and phase.name for phase in found] == ["base", "base", "up", "down", None]
+    reached = [phase_at(phases, at) for at in (0, 9.99, 10, 39.9, 40)]
+    assert [phase and phase.name for phase in reached] == ["base", "base", "up", "down", None]
 
 
 def test_every_step_is_a_phase_of_its_own() -> None:

@@ -110,7 +110,9 @@ def test_typed_settings_arrive_unchanged() -> None:
     all_else = SwarmSettings(host=HOST, **{option.name: other(option) for option in OPTIONS})
     nothing = SwarmSettings(host=HOST, talk_over=0.0, seed=0)
     wanted = [default, all_else, nothing]
-    assert settings_in_locust(*(list(as_typed(each)) for each in wanted)) == [plain(each) for each in wanted]
+    assert settings_in_locust(*(list(as_typed(swarm_settings)) for swarm_settings in wanted)) == [
+        plain(swarm_settings) for swarm_settings in wanted
+    ]
 
 
 @pytest.mark.slow
@@ -119,20 +121,20 @@ def test_settings_of_command_reach_locust_unchanged_by_flags(tmp_path: Path) -> 
     settings = SwarmSettings(host=HOST, **values, calibration="within 2 ms", calibrated_callers=50)
     settings = settings.with_scenario(load_scenario(SCENARIO), ("turns",))
     write_settings(settings, tmp_path / "settings.json")
-    found = settings_in_locust(
+    received = settings_in_locust(
         ["--host", HOST],
         ["--host", HOST, "--turns", "9", "--spool", "mine"],
         document=tmp_path / "settings.json",
     )
-    assert found == [plain(settings), plain(settings.replaced(spool="mine"))]
+    assert received == [plain(settings), plain(settings.replaced(spool="mine"))]
 
 
 @pytest.mark.slow
 def test_a_scenario_file_gives_locust_what_it_gives_a_command() -> None:
     scenario = load_scenario(SCENARIO)
     base = SwarmSettings(host=HOST, turns=9).with_scenario(scenario, ("turns",))
-    (found,) = settings_in_locust(["--host", HOST, "--scenario", str(SCENARIO), "--turns", "9"])
-    assert found == plain(base)
+    (received,) = settings_in_locust(["--host", HOST, "--scenario", str(SCENARIO), "--turns", "9"])
+    assert received == plain(base)
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ def test_a_turn_has_the_phase_of_the_moment_at_which_it_began() -> None:
     assert clock.phase_of(5) is None, "nothing has a phase before the start"
     clock.start(100 * SECOND)
     clock.start(900 * SECOND)
-    found = [clock.phase_of((100 + at) * SECOND) for at in (0, 9, 10, 14, 24, 33, 34, 60)]
-    assert found == [
+    phases = [clock.phase_of((100 + at) * SECOND) for at in (0, 9, 10, 14, 24, 33, 34, 60)]
+    assert phases == [
         ("few", "smoke"),
         ("few", "smoke"),
         ("up", "ramp"),

@@ -41,8 +41,8 @@ SECRET = "sk-4f9a77e2c1d0"
     ],
 )
 def test_a_value_is_json_where_it_is_exactly_that(text: str, value: object) -> None:
-    (found,) = parse_protocol_options([f"setting={text}"]).values()
-    assert (type(found), found) == (type(value), value)
+    (parsed,) = parse_protocol_options([f"setting={text}"]).values()
+    assert (type(parsed), parsed) == (type(value), value)
 
 
 def test_all_faulty_options_are_reported_without_their_values() -> None:
@@ -77,11 +77,11 @@ def settings(text: str, given: Mapping[str, Any]) -> SwarmSettings:
 
 
 def test_scenario_names_protocol_and_settings_and_flags_win() -> None:
-    found = settings(SCENARIO, {"protocol_option": ["input_rate_hz=8000"]})
-    assert (found.protocol, found.faults()) == ("pipecat", [])
-    assert found.protocol_settings == {"input_rate_hz": 8000, "rtvi_version": "1.4.0"}
-    assert found.caller_options.settings == found.protocol_settings
-    assert registry.make_caller(found.protocol, found.caller_options).capabilities.input_rate_hz == 8000
+    filled = settings(SCENARIO, {"protocol_option": ["input_rate_hz=8000"]})
+    assert (filled.protocol, filled.faults()) == ("pipecat", [])
+    assert filled.protocol_settings == {"input_rate_hz": 8000, "rtvi_version": "1.4.0"}
+    assert filled.caller_options.settings == filled.protocol_settings
+    assert registry.make_caller(filled.protocol, filled.caller_options).capabilities.input_rate_hz == 8000
 
 
 def test_settings_of_the_named_protocol_are_not_those_of_another() -> None:
@@ -124,8 +124,8 @@ def test_faults_of_the_protocol_are_among_all_others_once() -> None:
         header=("Host=A",),
     )
     faults = faulty.faults()
-    assert sum("--header Host" in each for each in faults) == 1
-    assert [each.partition(":")[2][:40] for each in faults if each.startswith("twilio:")] == [
+    assert sum("--header Host" in fault for fault in faults) == 1
+    assert [fault.partition(":")[2][:40] for fault in faults if fault.startswith("twilio:")] == [
         " a telephone call cannot choose model: l",
         " the setting 'from_number' is not valid:",
         " there is no setting 'encodnig'; known: ",

@@ -69,8 +69,8 @@ def test_any_secret_in_any_encoding_is_hidden_whole(secret: str, encoding: str) 
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(secrets, min_size=2, max_size=3), st.sampled_from(list(ENCODINGS)))
-def test_secrets_that_begin_alike_hide_nothing_of_one_another(found: list[str], encoding: str) -> None:
-    alike = [*found, found[0] + found[1], found[0] + "x"]
+def test_secrets_that_begin_alike_hide_nothing_of_one_another(drawn: list[str], encoding: str) -> None:
+    alike = [*drawn, drawn[0] + drawn[1], drawn[0] + "x"]
     redactor = SecretRedactor(alike)
     for secret in alike:
         assert redactor.text(f"«{ENCODINGS[encoding](secret)}»").replace(HIDDEN, "") == "«»", secret

@@ -21,9 +21,9 @@ def test_good_settings_have_no_faults() -> None:
 
 def faults_of(**values: object) -> list[str]:
     """Every fault of flags by name: of single values first, then of the whole without these."""
-    found: list[str] = []
-    settings = settings_from({"host": GOOD, **values}, found)
-    return found + settings.faults()
+    unreadable: list[str] = []
+    settings = settings_from({"host": GOOD, **values}, unreadable)
+    return unreadable + settings.faults()
 
 
 def test_all_faults_are_reported_at_once_each_with_how_to_mend_it() -> None:

@@ -15,10 +15,10 @@ URL = "wss://agent.example/v1?agent_id=7&key=${AGENT_KEY}&again=${AGENT_KEY}"
 
 
 def test_the_query_takes_values_from_the_environment() -> None:
-    found = filled_target(URL, {"AGENT_KEY": f"{SECRET}\n"})
-    parts = urlsplit(found)
+    target = filled_target(URL, {"AGENT_KEY": f"{SECRET}\n"})
+    parts = urlsplit(target)
     assert parse_qs(parts.query) == {"agent_id": ["7"], "key": [SECRET], "again": [SECRET]}
-    assert found.isascii()
+    assert target.isascii()
     assert not parts.fragment
     assert filled_target("ws://h/x?a=$1&b=%7B", {}) == "ws://h/x?a=$1&b=%7B"
 
@@ -45,11 +45,11 @@ def test_a_place_that_cannot_be_filled(url: str, lines: list[str], monkeypatch: 
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError) as caught:
         filled_target(url, {"A": " "})
-    found = str(caught.value).splitlines()
-    assert len(found) == len(lines)
-    assert all(part in line for part, line in zip(lines, found, strict=True))
+    reported = str(caught.value).splitlines()
+    assert len(reported) == len(lines)
+    assert all(part in line for part, line in zip(lines, reported, strict=True))
     faults = SwarmSettings(host=url).faults()
-    assert [fault for fault in faults if "${…}" in fault or "environment variable" in fault] == found
+    assert [fault for fault in faults if "${…}" in fault or "environment variable" in fault] == reported
 
 
 def test_process_without_calls_needs_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:

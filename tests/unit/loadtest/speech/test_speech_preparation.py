@@ -169,11 +169,11 @@ def test_a_damaged_frame_is_rendered_again(cache: Path) -> None:
     before = content(prepare(SETTINGS, wire_of()))
     corpus, chosen = choose(SETTINGS)
     frame_cache = FrameCache.open(corpus, Profile(channel=("telephone",)), 3, Wire.of(wire_of())).cache_entry
-    found = frame_cache.get(entry_key(chosen[2]))
-    assert found is not None
-    damaged = bytearray(found[0].data[:])
+    entry = frame_cache.get(entry_key(chosen[2]))
+    assert entry is not None
+    damaged = bytearray(entry[0].data[:])
     (file,) = (path for path in cache.rglob("*") if path.is_file() and path.read_bytes() == damaged)
-    damaged[found[1].offset + 2_000] ^= 255
+    damaged[entry[1].offset + 2_000] ^= 255
     file.unlink()
     file.write_bytes(damaged)
     assert content(prepare(SETTINGS, wire_of())) == before
@@ -223,7 +223,11 @@ def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
 def test_a_mix_has_its_shares_and_repetitions_share_their_frames(cache: Path) -> None:
     settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en", clips=20, mix="short=60 medium=30 long=10")
     _, chosen = choose(settings)
-    assert [sum(each.length == length for each in chosen) for length in ("short", "medium", "long")] == [12, 6, 2]
+    assert [sum(utterance.length == length for utterance in chosen) for length in ("short", "medium", "long")] == [
+        12,
+        6,
+        2,
+    ]
     some = SwarmSettings(host="ws://x", corpus="voiceprobe-en", clips=60, length="short", mix="short=1")
     clips = prepare(some, wire_of()).clips
     assert len(clips) == 60

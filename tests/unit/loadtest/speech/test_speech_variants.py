@@ -112,9 +112,9 @@ def test_losses_over_run_have_requested_rate_and_burst_length(cache: Path, words
     after: dict[int, list[bool]] = defaultdict(
         list
     )  # by the number of consecutive losses before a packet: whether it was lost
-    for each in lost:
+    for lost_packets in lost:
         run = 0
-        for gone in each.tolist():
+        for gone in lost_packets.tolist():
             after[run].append(gone)
             run = run + 1 if gone else 0
     for run in range(4):
@@ -122,14 +122,14 @@ def test_losses_over_run_have_requested_rate_and_burst_length(cache: Path, words
         count = len(after[run])
         assert abs(np.sum(after[run]) - chance * count) <= 4 * np.sqrt(max(chance * (1 - chance), 1e-9) * count) + 1e-6
     # The losses that each turn records are those in its audio.
-    for clip, each in zip(clips, lost, strict=True):
+    for clip, lost_packets in zip(clips, lost, strict=True):
         rendered = clip.rendered
         first, last = (
             sample * PACKETS_A_SECOND // rendered.rate_hz
             for sample in (rendered.speech_start_sample, rendered.speech_end_sample)
         )
-        if last < len(each):
-            assert rendered.obtained.loss_ratio == pytest.approx(np.mean(each[first : last + 1]))
+        if last < len(lost_packets):
+            assert rendered.obtained.loss_ratio == pytest.approx(np.mean(lost_packets[first : last + 1]))
         assert rendered.obtained.snr_db == pytest.approx(20.0, abs=0.1)
 
 
@@ -234,11 +234,11 @@ def test_variants_last_half_an_hour_within_limits() -> None:
     noisy = profile_from_text("loss=5%")
     settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en")
     _, everything = choose(settings)
-    seconds = sum(each.samples / each.sample_rate_hz for each in everything)
+    seconds = sum(utterance.samples / utterance.sample_rate_hz for utterance in everything)
     count = variants_of(settings, noisy, everything)
     assert seconds * (count - 1) < VARIED_S <= seconds * count
     assert variants_of(settings, noisy, everything[:1]) == MAX_VARIANTS
-    long = tuple(replace(each, samples=each.samples * 1_000) for each in everything)
+    long = tuple(replace(utterance, samples=utterance.samples * 1_000) for utterance in everything)
     assert variants_of(settings, noisy, long) == MIN_VARIANTS
     assert variants_of(settings.replaced(variants=7), noisy, everything) == 7
 

@@ -37,7 +37,9 @@ def test_rings_that_die_young_are_freed_without_a_full_round() -> None:
         for _ in range(20_000):
             ring: list[object] = []
             ring.append(ring)
-        rings = sum(type(each) is list and len(each) == 1 and each[0] is each for each in gc.get_objects())
+        rings = sum(
+            type(tracked) is list and len(tracked) == 1 and tracked[0] is tracked for tracked in gc.get_objects()
+        )
         assert rings < 2_000
     finally:
         control.close()

@@ -28,17 +28,17 @@ def settings_of_worker(master: dict[str, Any], worker: dict[str, Any]) -> SwarmS
     [("", "mine", "mine"), ("theirs", "mine", "mine"), ("theirs", "", "theirs"), ("", "", None)],
 )
 def test_the_workers_own_wins(name: str, master: str, worker: str, holds: str | None) -> None:
-    found = settings_of_worker({name: master}, {name: worker})
-    assert getattr(found, name) == holds
-    assert found.turns == 3, "all else is the master's"
+    settings = settings_of_worker({name: master}, {name: worker})
+    assert getattr(settings, name) == holds
+    assert settings.turns == 3, "all else is the master's"
 
 
 def test_the_masters_key_never_meets_a_workers_own_certificate() -> None:
     theirs = {"client_cert": "theirs.pem", "client_key": "theirs.key"}
-    found = settings_of_worker(theirs, {"client_cert": "mine.pem"})
-    assert (found.client_cert, found.client_key) == ("mine.pem", None)
-    found = settings_of_worker(theirs, {"client_cert": "mine.pem", "client_key": "mine.key"})
-    assert (found.client_cert, found.client_key) == ("mine.pem", "mine.key")
+    settings = settings_of_worker(theirs, {"client_cert": "mine.pem"})
+    assert (settings.client_cert, settings.client_key) == ("mine.pem", None)
+    settings = settings_of_worker(theirs, {"client_cert": "mine.pem", "client_key": "mine.key"})
+    assert (settings.client_cert, settings.client_key) == ("mine.pem", "mine.key")
 
 
 def test_master_has_own_options_after_run_and_page_changes() -> None:

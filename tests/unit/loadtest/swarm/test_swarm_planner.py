@@ -159,7 +159,7 @@ def test_plan_names_its_line_and_start_of_background() -> None:
 def test_the_pause_between_two_calls_is_drawn_from_the_seed() -> None:
     planner = _paused("uniform:1s:3s")
     pauses = [planner.plan(f"call-{index}").pause_after_ns for index in range(50)]
-    assert all(1_000 * MS <= each <= 3_000 * MS for each in pauses)
+    assert all(1_000 * MS <= pause <= 3_000 * MS for pause in pauses)
     assert len(set(pauses)) > 40
     second = _paused("uniform:1s:3s", share=Share(1, 2))
     assert [second.plan("x").pause_after_ns for _ in range(25)] == pauses[1::2]

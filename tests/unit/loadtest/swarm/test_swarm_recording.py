@@ -15,8 +15,8 @@ from loadtest.swarm.worker import Recording
 def recording(*waiting: object) -> tuple[Recording, list[Any]]:
     done: list[Any] = []
     queue: Any = gevent.queue.SimpleQueue()
-    for each in waiting:
-        queue.put(each)
+    for item in waiting:
+        queue.put(item)
     made = Recording(lambda call, exchange: done.append(exchange), lambda call: done.append("end"))
     made.began(a_call(queue))
     return made, done
@@ -32,10 +32,10 @@ def turn(name: str, *, awaits_more: bool = False) -> Any:
 
 def taken(*turns: Any, call: Any) -> tuple[Recording, list[str]]:
     done: list[str] = []
-    made = Recording(lambda _, each: done.append(each.name), lambda _: done.append("end"))  # type: ignore[attr-defined]
+    made = Recording(lambda _, turn: done.append(turn.name), lambda _: done.append("end"))  # type: ignore[attr-defined]
     made.began(call)
-    for each in turns:
-        made.take(each)
+    for turn in turns:
+        made.take(turn)
         made.record()
     return made, done
 

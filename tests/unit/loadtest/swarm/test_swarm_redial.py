@@ -167,13 +167,13 @@ def calls_of_one_caller(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, wit
 
 
 def test_caller_of_endpoint_that_drops_calls_makes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = calls_of_one_caller(monkeypatch, FakeWorker(failed(code="EOF")), 60)
-    assert found == pytest.approx([0, 1, 3, 7, 15, 31, 51])
+    calls = calls_of_one_caller(monkeypatch, FakeWorker(failed(code="EOF")), 60)
+    assert calls == pytest.approx([0, 1, 3, 7, 15, 31, 51])
 
 
 def test_a_call_that_raises_is_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = calls_of_one_caller(monkeypatch, FakeWorker(error=RuntimeError("a fault of ours")), 10)
-    assert found == pytest.approx([0, 1, 3, 7])
+    calls = calls_of_one_caller(monkeypatch, FakeWorker(error=RuntimeError("a fault of ours")), 10)
+    assert calls == pytest.approx([0, 1, 3, 7])
 
 
 def test_a_caller_whose_calls_end_well_calls_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

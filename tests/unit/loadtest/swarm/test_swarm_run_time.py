@@ -32,9 +32,9 @@ class Worker(WorkerRunner):
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Any]]:
     """Collect the scheduled functions, and their delays."""
-    found: list[tuple[float, Any]] = []
-    monkeypatch.setattr(coordinator, "gevent", SimpleNamespace(spawn_later=lambda *given: found.append(given)))
-    return found
+    scheduled: list[tuple[float, Any]] = []
+    monkeypatch.setattr(coordinator, "gevent", SimpleNamespace(spawn_later=lambda *given: scheduled.append(given)))
+    return scheduled
 
 
 def swarm(runner: object, **options: Any) -> Environment:

@@ -18,9 +18,9 @@ with pytest.MonkeyPatch.context() as patched:
 
 @pytest.fixture
 def environment() -> Environment:
-    found = Environment(events=Events())
-    found.create_local_runner()  # it listens to requests
-    return found
+    locust_environment = Environment(events=Events())
+    locust_environment.create_local_runner()  # it listens to requests
+    return locust_environment
 
 
 def _report(environment: Environment, *turns: Turn) -> None:

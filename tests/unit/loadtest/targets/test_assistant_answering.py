@@ -150,12 +150,12 @@ def test_a_redis_that_is_down_is_a_miss_and_logged_once(caplog: pytest.LogCaptur
     async def use() -> list[str | None]:
         seconds = count(0, 3 * 10**9)
         cache = RedisCache(f"redis://127.0.0.1:{port}/0", 10**9, lambda: next(seconds))
-        found = []
+        answers = []
         for _ in range(4):
-            found.append(await cache.get("key"))
+            answers.append(await cache.get("key"))
             await cache.put("key", "answer")
         await cache.stop()
-        return found
+        return answers
 
     with caplog.at_level(logging.WARNING):
         assert asyncio.run(use()) == [None] * 4
@@ -262,7 +262,7 @@ def test_reasoning_in_tags_is_separated_and_tokens_are_counted(cut: int) -> None
     text = "<think>let me see</think>\nThe answer < 5."
     sent = [{"choices": [{"delta": {"content": text[at : at + cut]}}]} for at in range(0, len(text), cut)]
     counted = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
-    lines = [b"data: " + orjson.dumps(each) for each in (*sent, {"choices": [], "usage": counted})]
+    lines = [b"data: " + orjson.dumps(chunk) for chunk in (*sent, {"choices": [], "usage": counted})]
     content = b"\n\n".join([*lines, b"data: [DONE]", b""])
     asked = question("hello")
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
@@ -285,10 +285,10 @@ def test_answer_ends_at_its_mark_though_the_body_stays_open() -> None:
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_sentences_are_found_however_the_text_is_split(cut: int) -> None:
     text, splitter = "The change is made. Say stop, Mr. Fox! Is it No. 5? Yes", SentenceSplitter()
-    found = [sentence for at in range(0, len(text), cut) for sentence in splitter.feed(text[at : at + cut])]
+    sentences = [sentence for at in range(0, len(text), cut) for sentence in splitter.feed(text[at : at + cut])]
     rest = splitter.end()
-    assert found[0] == "The change is made."
-    assert " ".join([*found, rest or ""]) == text
+    assert sentences[0] == "The change is made."
+    assert " ".join([*sentences, rest or ""]) == text
     assert rest == "Yes"
 
 

@@ -206,9 +206,9 @@ def test_a_tiered_cache_says_which_tier_had_the_answer() -> None:
     both = TieredCache(near, far)
 
     async def work() -> list[tuple[str | None, str]]:
-        found = [(await both.get("k"), both.tier)]
+        reads = [(await both.get("k"), both.tier)]
         await far.put("k", "answer")
-        return [*found, *[(await both.get("k"), both.tier) for _ in range(2)]]
+        return [*reads, *[(await both.get("k"), both.tier) for _ in range(2)]]
 
     assert asyncio.run(work()) == [(None, "central"), ("answer", "central"), ("answer", "edge")]
 
@@ -237,16 +237,16 @@ def test_slots_are_what_changes_an_answer() -> None:
 def test_similar_questions_share_answer_unless_slots_differ() -> None:
     meanings = Meanings(lights=(1, 0), lamp=(1, 0.1), story=(0, 1))
 
-    async def found(text: str, *, compare_slots: bool) -> str | None:
+    async def matching_key(text: str, *, compare_slots: bool) -> str | None:
         questions = SimilarQuestions(meanings, 0.9, compare_slots=compare_slots)
         assert await questions.find(text) is None
         await questions.add("lights off", "key")
         return await questions.find(text)
 
-    assert asyncio.run(found("lamp off", compare_slots=True)) == "key"
-    assert asyncio.run(found("lamp on", compare_slots=False)) == "key"
-    assert asyncio.run(found("lamp on", compare_slots=True)) is None
-    assert asyncio.run(found("story off", compare_slots=False)) is None
+    assert asyncio.run(matching_key("lamp off", compare_slots=True)) == "key"
+    assert asyncio.run(matching_key("lamp on", compare_slots=False)) == "key"
+    assert asyncio.run(matching_key("lamp on", compare_slots=True)) is None
+    assert asyncio.run(matching_key("story off", compare_slots=False)) is None
 
 
 def test_missed_question_is_embedded_once_and_oldest_is_evicted(
@@ -263,12 +263,12 @@ def test_missed_question_is_embedded_once_and_oldest_is_evicted(
 
     async def asked() -> list[str | None]:
         questions = SimilarQuestions(Counting(), 0.9, compare_slots=False)
-        found: list[str | None] = []
+        answers: list[str | None] = []
         for text in ("lights", "story", "poem", "lights", "poem"):
             vector = await questions.vector(text)
-            found.append(await questions.find(text, vector))
+            answers.append(await questions.find(text, vector))
             await questions.add(text, text, vector)
-        return found
+        return answers
 
     # The lights make room for the poem, and the poem is then still there.
     assert asyncio.run(asked()) == [None, None, None, None, "poem"]
@@ -290,9 +290,9 @@ def test_question_stays_local_if_like_example_or_surely_of_kind() -> None:
 
 def test_marked_items_are_detected_and_plain_sentences_are_not() -> None:
     for entry in labeled_lists()["private"]:
-        found = " ".join(marked_items(entry["text"]))
-        assert bool(found) == bool(entry["marked"]), entry["text"]
-        assert all(item in found for item in entry["marked"]), (found, entry["marked"])
+        items = " ".join(marked_items(entry["text"]))
+        assert bool(items) == bool(entry["marked"]), entry["text"]
+        assert all(item in items for item in entry["marked"]), (items, entry["marked"])
 
 
 def test_labeled_lists_are_judged_by_what_they_say() -> None:

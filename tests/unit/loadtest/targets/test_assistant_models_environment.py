@@ -48,7 +48,7 @@ def test_size_is_shown_first_and_second_install_does_nothing(monkeypatch: pytest
     environment.install(texts.append)
     assert len(texts) == 1
     assert "950 MB" in texts[0]
-    (command,) = (each for each in commands if "install" in each)
+    (command,) = (command for command in commands if "install" in command)
     assert {"--no-deps", "--require-hashes", str(environment.LOCK)} <= set(command)
 
 

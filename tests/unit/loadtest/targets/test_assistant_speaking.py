@@ -208,8 +208,8 @@ def test_many_exact_waits_at_once_are_never_early_and_never_yield(new_loop: NewL
         return await asyncio.gather(*(_late_ns(clock, number * MS // 4) for number in range(-2, 60)))
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        found = runner.run(wait())
-    assert min(found) >= 0
+        result = runner.run(wait())
+    assert min(result) >= 0
     assert yields.count(0) == 0
     assert len(yields) > 25  # most are more than two milliseconds away
 
@@ -249,11 +249,11 @@ def test_waits_give_their_timers_back_also_when_they_are_cancelled(
         waits = [asyncio.create_task(clock.until_exactly(clock.perf_ns() + 600_000 * MS)) for _ in range(20)]
         await asyncio.sleep(0)
         during = len(list(open_files.iterdir()))
-        for each in waits:
-            each.cancel()
-        for each in waits:
+        for wait in waits:
+            wait.cancel()
+        for wait in waits:
             with contextlib.suppress(asyncio.CancelledError):
-                await each
+                await wait
         await _late_ns(clock, MS)
         return before, during, len(list(open_files.iterdir()))
 
@@ -279,23 +279,23 @@ def silence(seconds: float) -> Pcm:
 
 def utterances(pcm: Pcm, silence_ms: int = 300, frame: int = 480) -> list[tuple[int, int]]:
     async def work() -> list[tuple[int, int]]:
-        vad, found = EnergyVad(RATE), []
+        vad, detected = EnergyVad(RATE), []
         for at in range(0, len(pcm), frame):
             state = await vad.feed(pcm[at : at + frame])
             last = state.last_speech_sample
             if state.speaking and last is not None and at + frame - last >= silence_ms * RATE // 1000:
                 assert state.speech_start_sample is not None
-                found.append((state.speech_start_sample, last))
+                detected.append((state.speech_start_sample, last))
                 vad.close()
-        return found
+        return detected
 
     return asyncio.run(work())
 
 
 def test_bounds_in_digital_silence_are_exact_to_a_few_milliseconds() -> None:
-    found = utterances(np.concatenate((silence(0.5), speech(1.0), silence(1.0), speech(0.6), silence(1.0))))
-    assert len(found) == 2
-    for (start, end), (true_start, true_end) in zip(found, [(0.5, 1.5), (2.5, 3.1)], strict=True):
+    detected = utterances(np.concatenate((silence(0.5), speech(1.0), silence(1.0), speech(0.6), silence(1.0))))
+    assert len(detected) == 2
+    for (start, end), (true_start, true_end) in zip(detected, [(0.5, 1.5), (2.5, 3.1)], strict=True):
         assert abs(start / RATE - true_start) <= 0.012
         assert abs(end / RATE - true_end) <= 0.012
 
@@ -321,10 +321,10 @@ def test_steady_noise_is_not_speech_and_does_not_mask_it() -> None:
     utterance = speech(1.2)
     clean = np.concatenate((silence(1.5), utterance, silence(1.5))).astype(np.float64)
     noise = rng.standard_normal(len(clean)) * np.sqrt(np.mean(utterance.astype(np.float64) ** 2)) * 10 ** (-10 / 20)
-    found = utterances(np.clip(clean + noise, -32768, 32767).astype(np.int16))
-    assert len(found) == 1
-    assert abs(found[0][0] / RATE - 1.5) < 0.15
-    assert abs(found[0][1] / RATE - 2.7) < 0.15
+    detected = utterances(np.clip(clean + noise, -32768, 32767).astype(np.int16))
+    assert len(detected) == 1
+    assert abs(detected[0][0] / RATE - 1.5) < 0.15
+    assert abs(detected[0][1] / RATE - 2.7) < 0.15
 
 
 def test_ends_agree_with_the_annotations_of_the_corpus() -> None:

@@ -91,7 +91,7 @@ def decoded(sends: list[Send]) -> list[VoiceEvent]:
     caller = OpenAIRealtimeCaller(CallerOptions())
     return [
         event
-        for send in sorted(sends, key=lambda each: each.due_perf_ns)
+        for send in sorted(sends, key=lambda send: send.due_perf_ns)
         for item in client.receive(send.data)
         if isinstance(item, str)
         for event in caller.receive(item)
@@ -114,8 +114,8 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
     @cache
     def written(late_ms: int = 0, edges: Edges | None = None) -> Path:
         def late(samples: NDArray[np.float64], rate_hz: int) -> SpeechBounds:
-            found = find(samples, rate_hz)
-            return replace(found, end_sample=found.end_sample + late_ms * rate_hz // 1000)
+            match = find(samples, rate_hz)
+            return replace(match, end_sample=match.end_sample + late_ms * rate_hz // 1000)
 
         folder = tmp_path_factory.mktemp("calibration") / "corpus"
         with pytest.MonkeyPatch.context() as patched:
@@ -145,16 +145,16 @@ def test_any_split_of_the_stream_gives_the_same_frames(size: int) -> None:
     speech, ping = audio_frame(burst(FRAME_SAMPLES, 3)), b"\x89\x80abcd"
     stream = SILENCE + speech + ping + SILENCE
     cutter = FrameCutter()
-    found = [frame for at in range(0, len(stream), size) for frame in cutter.cut(stream[at : at + size])]
-    assert [frame.kind for frame in found] == [Kind.SILENCE, Kind.SPEECH, Kind.OTHER, Kind.SILENCE]
-    assert b"".join(frame.data for frame in found) == stream
-    assert found[-1].is_last
+    frames = [frame for at in range(0, len(stream), size) for frame in cutter.cut(stream[at : at + size])]
+    assert [frame.kind for frame in frames] == [Kind.SILENCE, Kind.SPEECH, Kind.OTHER, Kind.SILENCE]
+    assert b"".join(frame.data for frame in frames) == stream
+    assert frames[-1].is_last
     assert cutter.is_between_frames
 
 
 def test_only_the_last_frame_of_a_read_has_its_own_timestamp() -> None:
-    found = FrameCutter().cut(SILENCE + SILENCE + SILENCE[:5])
-    assert [frame.is_last for frame in found] == [False, False]
+    chunks = FrameCutter().cut(SILENCE + SILENCE + SILENCE[:5])
+    assert [frame.is_last for frame in chunks] == [False, False]
     assert [frame.is_last for frame in FrameCutter().cut(SILENCE + SILENCE)] == [False, True]
 
 
@@ -212,13 +212,13 @@ def measured_turn(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, Any
 def test_a_correct_annotation_leaves_only_its_stated_error(corpora: Corpora, number: int, edges: Edges) -> None:
     turn, row = measured_turn(corpora(edges=edges), number)
     annotated = annotation_errors(corpora(edges=edges))[f"calibration-{number}"]
-    found = calibration.samples_of(turn, row, annotated)
+    samples = calibration.samples_of(turn, row, annotated)
     assert (turn.speech_end_uncertainty_ns == 0) == (edges == "exact")
     assert turn.speech_end_uncertainty_ns is not None
     rounding_ns = 10**9 // RATE_HZ
-    assert abs(found["voice_to_voice"].error_ns) <= turn.speech_end_uncertainty_ns + rounding_ns
+    assert abs(samples["voice_to_voice"].error_ns) <= turn.speech_end_uncertainty_ns + rounding_ns
     assert edges == "recorded" or annotated.end_ns == 0
-    assert abs(found["instrument"].error_ns) <= 10**9 // RATE_HZ  # rounding of samples to nanoseconds
+    assert abs(samples["instrument"].error_ns) <= 10**9 // RATE_HZ  # rounding of samples to nanoseconds
     assert not calibration.is_beyond(turn, annotated)
 
 
@@ -235,9 +235,9 @@ def test_detector_50_ms_off_gives_50_ms_voice_to_voice_error(corpora: Corpora, n
     assert error_ns - right == pytest.approx(-late_ms * MS, abs=2)
     # The report attributes the error to the annotation, and fails if it is larger than stated.
     annotated = annotation_errors(corpora(late_ms, "recorded"))[f"calibration-{number}"]
-    found = calibration.samples_of(turn, row, annotated)
-    assert found["annotation"].error_ns == pytest.approx(late_ms * MS, abs=2.1 * MS)
-    assert abs(found["instrument"].error_ns) <= 10**9 // RATE_HZ
+    samples = calibration.samples_of(turn, row, annotated)
+    assert samples["annotation"].error_ns == pytest.approx(late_ms * MS, abs=2.1 * MS)
+    assert abs(samples["instrument"].error_ns) <= 10**9 // RATE_HZ
     stated_ns = turn.speech_end_uncertainty_ns
     assert stated_ns is not None
     assert calibration.is_beyond(turn, annotated) == (abs(annotated.end_ns) > stated_ns)

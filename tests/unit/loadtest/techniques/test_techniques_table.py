@@ -34,7 +34,7 @@ def configured(flags: tuple[str, ...]) -> AssistantConfig:
     return build_config({name.removeprefix("--").replace("-", "_"): value for name, value in pairs})
 
 
-@pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda each: each.name)
+@pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda technique: technique.name)
 def test_a_technique_changes_one_option_and_nothing_else(technique: Any) -> None:
     off, on = (
         configured((*COMMON, *(flag.format(redis="redis://h:1") for flag in flags)))
@@ -67,11 +67,11 @@ def test_two_week_example_has_matching_plans_flags_and_variants() -> None:
     variants = variant_configs(build_config(given))
     flag = flag_of(read_flags((TWO_WEEKS / "flags.json").read_bytes(), "flags.json"), "voice", "flags.json")
     assert list(variants) == list(variants_of(flag)) == ["stable", "streaming", "local-model"]
-    assert [each.llm for each in variants.values()] == ["cloud", "cloud", "local"]
+    assert [variant.llm for variant in variants.values()] == ["cloud", "cloud", "local"]
 
 
 def test_techniques_are_chosen_by_name_or_by_speed() -> None:
-    assert [each.name for each in named("draft, streaming", quick=False)] == ["draft", "streaming"]
+    assert [technique.name for technique in named("draft, streaming", quick=False)] == ["draft", "streaming"]
     assert len(named(None, quick=True)) == 4
     assert named(None, quick=False) == TECHNIQUES
     with pytest.raises(KeyError, match="magic"):
@@ -79,8 +79,14 @@ def test_techniques_are_chosen_by_name_or_by_speed() -> None:
 
 
 def row(name: str, difference_ms: tuple[float, float, float] | None, **of_on: Any) -> dict[str, Any]:
-    value, lower, upper = (each * 1e6 for each in difference_ms) if difference_ms else (None, None, None)
-    found = {"metric": "voice_to_voice", "quantile": 0.5, "difference_ns": value, "lower_ns": lower, "upper_ns": upper}
+    value, lower, upper = (ms * 1e6 for ms in difference_ms) if difference_ms else (None, None, None)
+    difference = {
+        "metric": "voice_to_voice",
+        "quantile": 0.5,
+        "difference_ns": value,
+        "lower_ns": lower,
+        "upper_ns": upper,
+    }
     shares = dict.fromkeys(
         ("word_error_rate", "whole_answers", "audible_gaps", "cache_hits", "fallbacks", "answer_words")
     )
@@ -103,7 +109,10 @@ def row(name: str, difference_ms: tuple[float, float, float] | None, **of_on: An
         "labels": None,
         "stale_answers": [{"stale": 0, "hits": 0}, {"stale": 0, "hits": 0}],
         "memory_bytes": [700_000_000, 702_000_000],
-        "comparison": {"pairs": 20, "variants": [off, {**off, "decision": decision, "differences": [found], **of_on}]},
+        "comparison": {
+            "pairs": 20,
+            "variants": [off, {**off, "decision": decision, "differences": [difference], **of_on}],
+        },
     }
 
 
@@ -208,9 +217,9 @@ def test_cached_answers_are_stale_by_lifetime_of_their_utterance() -> None:
     ages_s = [("travel-next-train", 18.0), ("travel-next-train", 22.0), ("banking-balance", 62.0), ("home-stop", 1e6)]
     pairs = [PairOfTurns(name, (None, {"work": {"cache_age_s": age_s}})) for name, age_s in ages_s]
     pairs.append(PairOfTurns("travel-next-train", (None, {"work": {}})))
-    found = PairedRun("run", (), cast("Any", None), pairs)
-    assert (stale_answers(found, 0), stale_answers(found, 1)) == ((0, 0), (2, 4))
-    assert set(labeled_lists()["lifetimes_s"]) <= {each.id for each in open_corpus(BUNDLED).utterances}
+    paired_run = PairedRun("run", (), cast("Any", None), pairs)
+    assert (stale_answers(paired_run, 0), stale_answers(paired_run, 1)) == ((0, 0), (2, 4))
+    assert set(labeled_lists()["lifetimes_s"]) <= {utterance.id for utterance in open_corpus(BUNDLED).utterances}
 
 
 def test_page_has_a_line_for_each_row_and_says_what_is_missing() -> None:

@@ -121,13 +121,13 @@ def test_each_sample_lies_where_the_playout_clock_played_it() -> None:
             stop = now
     channel = heard.taken(0, heard.sample_at(now + 5_000 * MS))
     for number, start_perf_ns in moments.items():
-        found = np.flatnonzero(channel == number)
-        if not found.size:
+        audible = np.flatnonzero(channel == number)
+        if not audible.size:
             assert number <= 50
             assert start_perf_ns >= stop
             continue
         # Half a sample by rounding, and one where pieces follow one another without a gap.
-        assert abs(began + int(found[0]) * 1e9 / rate - start_perf_ns) <= 1.5e9 / rate
+        assert abs(began + int(audible[0]) * 1e9 / rate - start_perf_ns) <= 1.5e9 / rate
     before = channel[: heard.sample_at(stop)]
     assert set(before[before > 0].tolist()) <= set(range(1, 51))
 

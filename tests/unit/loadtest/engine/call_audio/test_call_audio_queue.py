@@ -15,21 +15,21 @@ AUDIO = b"\1\2" * 2_400  # 100 ms at 24 kHz
 
 def received(stream: socket.socket, queue: CallAudioQueue) -> list[KeeperMessage]:
     """Everything that is sent until the queue is empty."""
-    deframer, found = KeeperDeframer(), list[KeeperMessage]()
+    deframer, messages = KeeperDeframer(), list[KeeperMessage]()
     stream.settimeout(5.0)
     while not queue.is_empty:
         queue.send_slice()
-        found += deframer.feed(stream.recv(1 << 20))
-    return found
+        messages += deframer.feed(stream.recv(1 << 20))
+    return messages
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(K)), st.binary(max_size=300)), max_size=20), st.integers(1, 97))
 def test_messages_are_cut_out_however_the_stream_is_split(messages: list[tuple[K, bytes]], size: int) -> None:
     sent = [KeeperMessage(kind, 3, 4, 24_000, -5, payload) for kind, payload in messages]
-    stream = b"".join(head(each) + bytes(each.payload) for each in sent)
+    stream = b"".join(head(message) + bytes(message.payload) for message in sent)
     deframer = KeeperDeframer()
-    found = [each for at in range(0, len(stream), size) for each in deframer.feed(stream[at : at + size])]
-    assert found == sent
+    deframed = [message for at in range(0, len(stream), size) for message in deframer.feed(stream[at : at + size])]
+    assert deframed == sent
 
 
 def test_bytes_that_are_no_message_are_refused() -> None:
@@ -58,9 +58,13 @@ def test_beyond_its_bound_audio_is_dropped_and_reported_in_its_place() -> None:
             queue.put(KeeperMessage(K.PLAYED, 1, 2, 24_000, number * 100_000_000, AUDIO))
         queue.put(KeeperMessage(K.SPOKE, 1, 0, 24_000, 5, AUDIO))  # mapped: it takes no memory
         assert queue.dropped_ns == 600_000_000
-        found = received(theirs, queue)
-        assert [each.kind for each in found] == [K.PLAYED] * 4 + [K.LOST] * 6 + [K.SPOKE]
-        lost = [(each.call, each.playback, each.at, ns_of(each.payload)) for each in found if each.kind == K.LOST]
+        messages = received(theirs, queue)
+        assert [message.kind for message in messages] == [K.PLAYED] * 4 + [K.LOST] * 6 + [K.SPOKE]
+        lost = [
+            (message.call, message.playback, message.at, ns_of(message.payload))
+            for message in messages
+            if message.kind == K.LOST
+        ]
         assert lost == [(1, 2, number * 100_000_000, 100_000_000) for number in range(4, 10)]
         queue.close()
 

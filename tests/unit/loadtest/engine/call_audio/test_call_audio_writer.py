@@ -53,10 +53,10 @@ def test_a_call_is_one_private_file_with_an_index_of_its_turns(tmp_path: Path) -
     writer.take(KeeperMessage(K.STOPPED, 1, 1, at=10 * SECOND))
     writer.take(turn(asked="hello"))
     writer.take(KeeperMessage(K.CLOSE, 1, at=12 * SECOND))
-    found = find_call(tmp_path, "run", "call", NOW)
-    assert found is not None
-    assert (found.fault, found.call is not None) == (None, True)
-    call = found.call
+    entry = find_call(tmp_path, "run", "call", NOW)
+    assert entry is not None
+    assert (entry.fault, entry.call is not None) == (None, True)
+    call = entry.call
     assert call is not None
     # The first reply decides the rate.
     assert (call.rate_hz, call.samples, call.began_perf_ns, call.missing, call.note) == (
@@ -68,8 +68,8 @@ def test_a_call_is_one_private_file_with_an_index_of_its_turns(tmp_path: Path) -
     )
     (kept,) = call.turns
     assert (kept.first_sample, kept.end_sample, kept.asked) == (24_000, 72_000, "hello")
-    assert found.audio is not None
-    samples, rate = soundfile.read(found.audio, dtype="int16")
+    assert entry.audio is not None
+    samples, rate = soundfile.read(entry.audio, dtype="int16")
     assert (samples.shape, rate) == ((120_000, 2), 24_000)
     assert np.flatnonzero(samples[:, 1]).tolist() == list(range(48_000, 72_000))
     middle = samples[26_000:46_000, 0]
@@ -111,9 +111,9 @@ def test_names_from_outside_never_become_paths(tmp_path: Path, run_id: str) -> N
     names = [path.name for path in (tmp_path / "store" / FOLDER).rglob("*")]
     assert len(names) == 3
     assert all(name.replace("-", "").replace(".", "").isalnum() for name in names)
-    found = find_call(tmp_path / "store", run_id, run_id, NOW)
-    assert found is not None
-    assert found.call is not None
+    entry = find_call(tmp_path / "store", run_id, run_id, NOW)
+    assert entry is not None
+    assert entry.call is not None
 
 
 @pytest.mark.slow
@@ -137,10 +137,10 @@ def test_four_hours_take_no_more_memory_than_four_minutes(tmp_path: Path) -> Non
     finally:
         tracemalloc.stop()
     assert long < 1.5 * short
-    found = find_call(tmp_path / "240", "run", "call", NOW)
-    assert found is not None
-    assert found.call is not None
-    assert found.call.samples == 240 * 60 * RATE
+    entry = find_call(tmp_path / "240", "run", "call", NOW)
+    assert entry is not None
+    assert entry.call is not None
+    assert entry.call.samples == 240 * 60 * RATE
 
 
 def test_a_disk_that_is_nearly_full_ends_the_audio_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,13 +152,13 @@ def test_a_disk_that_is_nearly_full_ends_the_audio_and_says_so(tmp_path: Path, m
         writer.take(KeeperMessage(K.PLAYED, 1, second, RATE, second * SECOND, tone(4, 1)))
         writer.take(KeeperMessage(K.SETTLED, at=second * SECOND))
     writer.take(KeeperMessage(K.CLOSE, 1, at=60 * SECOND))
-    found = find_call(tmp_path, "run", "call", NOW)
-    assert found is not None
-    assert found.call is not None
-    assert found.call.note == "the audio ends here: the disk had less than 256 MiB left"
-    assert 0 < found.call.samples < 53 * RATE
-    assert found.audio is not None
-    assert soundfile.info(found.audio).frames == found.call.samples
+    entry = find_call(tmp_path, "run", "call", NOW)
+    assert entry is not None
+    assert entry.call is not None
+    assert entry.call.note == "the audio ends here: the disk had less than 256 MiB left"
+    assert 0 < entry.call.samples < 53 * RATE
+    assert entry.audio is not None
+    assert soundfile.info(entry.audio).frames == entry.call.samples
 
 
 FULL = """
@@ -187,12 +187,12 @@ def test_full_disk_loses_audio_but_not_the_process(tmp_path: Path) -> None:
         [sys.executable, "-c", FULL, str(tmp_path), root], capture_output=True, text=True, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr
-    found = find_call(tmp_path, "run", "call", NOW)
-    assert found is not None
-    assert found.call is not None
-    assert found.call.note is not None
-    assert found.call.note.startswith("the audio could not be written")
-    assert [each.asked for each in found.call.turns] == ["hello"]
+    entry = find_call(tmp_path, "run", "call", NOW)
+    assert entry is not None
+    assert entry.call is not None
+    assert entry.call.note is not None
+    assert entry.call.note.startswith("the audio could not be written")
+    assert [turn.asked for turn in entry.call.turns] == ["hello"]
 
 
 def test_killed_worker_leaves_audio_played_so_far(tmp_path: Path) -> None:

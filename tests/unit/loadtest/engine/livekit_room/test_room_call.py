@@ -153,10 +153,10 @@ def test_a_server_that_ends_the_call_fails_it_once() -> None:
     room = Room()
     room.call.disconnected(rtc.DisconnectReason.ROOM_DELETED)
     room.call.disconnected(rtc.DisconnectReason.ROOM_DELETED)
-    assert [each.failure for each in room.lost] == [Failure("close_code", "ROOM_DELETED")]
+    assert [loss.failure for loss in room.lost] == [Failure("close_code", "ROOM_DELETED")]
     nameless = Room()
     nameless.call.disconnected()
-    assert [each.failure for each in nameless.lost] == [Failure("close_code", "UNKNOWN_REASON")]
+    assert [loss.failure for loss in nameless.lost] == [Failure("close_code", "UNKNOWN_REASON")]
 
 
 @pytest.mark.parametrize(
@@ -183,5 +183,5 @@ def test_the_cause_in_a_sentence_of_the_sdk(sentence: str, failure: Failure) -> 
     ],
 )
 def test_shortage_on_this_machine_is_no_server_failure(sentence: str, code: str | None) -> None:
-    found = exhaustion_in(sentence)
-    assert (None if found is None else found.failure) == (None if code is None else Failure("generator", code))
+    exhaustion = exhaustion_in(sentence)
+    assert (None if exhaustion is None else exhaustion.failure) == (None if code is None else Failure("generator", code))

@@ -27,8 +27,8 @@ class Keeper(asyncio.DatagramProtocol):
 
 def test_packets_in_order_lose_nothing_and_have_no_jitter() -> None:
     order = PacketOrder(RATE_HZ)
-    found = [order.add((65_530 + n) & 0xFFFF, (2**32 - 960 + 960 * n) & 0xFFFFFFFF, n * 20 * MS) for n in range(20)]
-    assert found == [0] * 20
+    lost = [order.add((65_530 + n) & 0xFFFF, (2**32 - 960 + 960 * n) & 0xFFFFFFFF, n * 20 * MS) for n in range(20)]
+    assert lost == [0] * 20
     assert order.jitter_ns == 0
 
 

@@ -12,13 +12,13 @@ PIECES = st.lists(st.integers(1, 40), min_size=1)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    found: list[bytes] = []
+    chunks: list[bytes] = []
     at = 0
     while at < len(data):
-        size = sizes[len(found) % len(sizes)]
-        found.append(data[at : at + size])
+        size = sizes[len(chunks) % len(sizes)]
+        chunks.append(data[at : at + size])
         at += size
-    return found
+    return chunks
 
 
 @given(sizes=PIECES, payloads=st.lists(st.binary(max_size=50), max_size=5))
@@ -26,7 +26,7 @@ def test_commands_come_whole(sizes: list[int], payloads: list[bytes]) -> None:
     wanted = [Command(LinkKind.TEXT, call, data) for call, data in enumerate(payloads)]
     stream = b"".join(command(LinkKind.TEXT, call, data) for call, data in enumerate(payloads))
     deframer = Deframer()
-    assert [each for piece in cut(stream, sizes) for each in deframer.commands(piece)] == wanted
+    assert [received for piece in cut(stream, sizes) for received in deframer.commands(piece)] == wanted
 
 
 @given(sizes=PIECES, payloads=st.lists(st.binary(max_size=50), max_size=5), stamp=st.integers(0, 2**62))
@@ -34,12 +34,12 @@ def test_what_arrived_comes_whole(sizes: list[int], payloads: list[bytes], stamp
     wanted = [Arrived(LinkKind.AUDIO, call, stamp, 7, data) for call, data in enumerate(payloads)]
     stream = b"".join(arrived(LinkKind.AUDIO, call, stamp, 7, data) for call, data in enumerate(payloads))
     deframer = Deframer()
-    assert [each for piece in cut(stream, sizes) for each in deframer.arrivals(piece)] == wanted
+    assert [received for piece in cut(stream, sizes) for received in deframer.arrivals(piece)] == wanted
 
 
 def test_a_frame_carries_the_moment_at_which_it_was_handed_over() -> None:
-    (found,) = Deframer().commands(frame_command(3, 1234, b"\1\2"))
-    assert found == Command(LinkKind.FRAME, 3, struct.pack("<q", 1234) + b"\1\2")
+    (received,) = Deframer().commands(frame_command(3, 1234, b"\1\2"))
+    assert received == Command(LinkKind.FRAME, 3, struct.pack("<q", 1234) + b"\1\2")
 
 
 @pytest.mark.parametrize("length", [0, 4, 2**32 - 1])

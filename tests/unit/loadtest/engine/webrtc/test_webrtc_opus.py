@@ -17,9 +17,9 @@ def test_a_click_comes_out_by_the_look_ahead_later() -> None:
     sound[begin : begin + 5 * FRAME] = 8000 * rng.standard_normal(5 * FRAME).clip(-3, 3)
     encoder, decoder = OpusEncoder(), OpusDecoder()
     packets = [
-        each
+        packet
         for at in range(0, len(sound), FRAME)
-        for each in encoder.encode(sound[at : at + FRAME].astype("<i2").tobytes())
+        for packet in encoder.encode(sound[at : at + FRAME].astype("<i2").tobytes())
     ]
     assert [packet.pts for packet in packets] == [n * FRAME for n in range(40)], "one packet for each frame, at once"
     heard = np.frombuffer(b"".join(decoder.decode(bytes(packet)) for packet in packets), "<i2").astype(float)

@@ -38,15 +38,15 @@ def test_frame_sent_long_after_handover_is_reported() -> None:
 
 
 def reported(message: str | bytes) -> list[tuple[LinkKind, bytes]]:
-    found: list[tuple[LinkKind, bytes]] = []
+    reports: list[tuple[LinkKind, bytes]] = []
 
     async def run() -> None:
-        peer = PeerCall(lambda kind, stamp, bound, data: found.append((kind, data)))
+        peer = PeerCall(lambda kind, stamp, bound, data: reports.append((kind, data)))
         peer._message(message)
         peer._message(message)
 
     asyncio.run(run())
-    return found
+    return reports
 
 
 def test_messages_of_the_data_channel_are_passed_on() -> None:
@@ -68,18 +68,18 @@ def test_offer_without_candidate_fails_if_machine_has_no_socket(
     monkeypatch: pytest.MonkeyPatch, is_exhausted: bool
 ) -> None:
     """aiortc leaves out the candidates for which it could open no socket."""
-    found: list[tuple[LinkKind, bytes]] = []
+    reports: list[tuple[LinkKind, bytes]] = []
     exhausted = no_port("for calls over WebRTC") if is_exhausted else None
     monkeypatch.setattr("aioice.ice.get_host_addresses", lambda use_ipv4, use_ipv6: [])
     monkeypatch.setattr(LocalLimits, "datagram_exhausted", lambda *_: exhausted)
 
     async def run() -> None:
-        peer = PeerCall(lambda kind, stamp, bound, data: found.append((kind, data)))
+        peer = PeerCall(lambda kind, stamp, bound, data: reports.append((kind, data)))
         await peer.offer(MakeOffer())
         await peer.close()
 
     asyncio.run(run())
-    kind, data = found[0]
+    kind, data = reports[0]
     if not is_exhausted:
         assert kind is LinkKind.OFFER
         return

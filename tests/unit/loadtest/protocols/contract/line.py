@@ -22,13 +22,13 @@ TEXT: Final = "It is on. "
 
 def scripts() -> Scripts:
     """Every script of the folder `scripts`, by the registered name of its protocol."""
-    found: dict[str, type[WireScript]] = {}
+    by_name: dict[str, type[WireScript]] = {}
     for path in sorted((HERE / "scripts").glob("*.py")):
         module: Any = import_module(f"tests.unit.loadtest.protocols.contract.scripts.{path.stem}")
         for name, script in module.SCRIPTS.items():
-            assert name not in found, f"{name} has two scripts"
-            found[name] = script
-    return found
+            assert name not in by_name, f"{name} has two scripts"
+            by_name[name] = script
+    return by_name
 
 
 SCRIPTS: Final = scripts()
@@ -100,14 +100,14 @@ class Line:
 
     def deliver(self, messages: Messages | None, rounds: int = 0) -> list[VoiceEvent]:
         """Pass the server's messages to the caller, and the caller's own answers back. Returns their events."""
-        found: list[VoiceEvent] = []
+        collected: list[VoiceEvent] = []
         for message in messages or ():
             self.log.append(Received(message))
             events = list(self.caller.receive(message))
             self.events += events
-            found += events
+            collected += events
             self.send(self.caller.pending(), rounds)
-        return found
+        return collected
 
     def say(self, utterance: SpokenText = UTTERANCE, frames: int = 5) -> None:
         """Say a few frames of silence as a turn, up to the end of its speech; `finish` ends the turn."""
@@ -175,7 +175,7 @@ def kinds(events: Sequence[VoiceEvent]) -> list[EventKind]:
 
 def lines(events: Sequence[VoiceEvent]) -> list[str]:
     """Events in words, without what no caller needs: their kind, status and content, then sentence and cause."""
-    found: list[str] = []
+    texts: list[str] = []
     for event in events:
         if event.kind is EventKind.OTHER:
             continue
@@ -193,19 +193,19 @@ def lines(events: Sequence[VoiceEvent]) -> list[str]:
         line = " ".join(word for word in words if word)
         if event.message and event.kind is not EventKind.ERROR:
             line += f": {event.message}{f' [{code}]' if code else ''}"
-        found.append(line)
-    return found
+        texts.append(line)
+    return texts
 
 
 def only(events: Sequence[VoiceEvent], kind: EventKind) -> VoiceEvent:
     """The one event of a kind."""
-    (found,) = [event for event in events if event.kind is kind]
-    return found
+    (match,) = [event for event in events if event.kind is kind]
+    return match
 
 
 def joined(events: Sequence[VoiceEvent]) -> list[tuple[Any, ...]]:
     """Events as tuples, adjacent audio and text of one response as one: how a body is cut is no part of a session."""
-    found: list[tuple[Any, ...]] = []
+    merged: list[tuple[Any, ...]] = []
     for event in events:
         if event.kind is EventKind.OTHER:
             continue
@@ -213,8 +213,8 @@ def joined(events: Sequence[VoiceEvent]) -> list[tuple[Any, ...]]:
         head += (event.fatal, event.failure, event.carried, dict(event.metadata), dict(event.usage))
         audio, text = event.audio or b"", event.text or ""
         mergeable = event.kind in (EventKind.AUDIO, EventKind.LLM_TEXT)
-        if mergeable and found and found[-1][:-2] == head:
-            found[-1] = (*head, found[-1][-2] + audio, found[-1][-1] + text)
+        if mergeable and merged and merged[-1][:-2] == head:
+            merged[-1] = (*head, merged[-1][-2] + audio, merged[-1][-1] + text)
         else:
-            found.append((*head, audio, text))
-    return found
+            merged.append((*head, audio, text))
+    return merged

@@ -78,7 +78,7 @@ def test_a_stage_comes_exactly_if_its_metrics_are_observable(name: str, stage: S
 
 def _alone(stage: Stage) -> frozenset[str]:
     """The metrics that need this stage and no other."""
-    others = frozenset[str]().union(*(metrics for each, (_, metrics) in STAGES.items() if each != stage))
+    others = frozenset[str]().union(*(metrics for name, (_, metrics) in STAGES.items() if name != stage))
     needs_more = frozenset({"tokens_per_s", "tokens_per_s_wall", "tokens_per_chunk", "barge_in_stop", "wer"})
     return STAGES[stage][1] - others - needs_more
 
@@ -137,11 +137,15 @@ def test_the_set_follows_what_the_wire_cannot_show(name: str) -> None:
     not_observable = Line(name).caller.capabilities.not_observable
     chosen = built_in_objectives(not_observable)
     built_in = default_objectives()
-    assert [each.name for each in chosen.objectives] == [o.name for o in built_in if o.metric not in not_observable]
+    assert [objective.name for objective in chosen.objectives] == [
+        o.name for o in built_in if o.metric not in not_observable
+    ]
     left_out = {objective.name: reason for objective, reason in chosen.left_out}
     assert left_out == {o.name: not_observable[o.metric] for o in built_in if o.metric in not_observable}
-    assert {each.name for each in chosen.objectives} == EXPECTED.get(name, {o.name for o in built_in} - set(left_out))
-    assert {"good-turns"} < {each.name for each in chosen.objectives}, "something of every wire is judged"
+    assert {objective.name for objective in chosen.objectives} == EXPECTED.get(
+        name, {o.name for o in built_in} - set(left_out)
+    )
+    assert {"good-turns"} < {objective.name for objective in chosen.objectives}, "something of every wire is judged"
 
 
 @every_wire
@@ -176,7 +180,7 @@ def test_built_in_objectives_follow_wire_where_none_were_kept() -> None:
     assert of_a_file == built_in
 
     def withholds(names: set[str]) -> set[str]:
-        return {each.name for each in observed(built_in, lambda objective: objective.name in names)}
+        return {objective.name for objective in observed(built_in, lambda objective: objective.name in names)}
 
     assert withholds({"asr-final", "tts-first-chunk"}) == {o.name for o in built_in} - {"asr-final", "tts-first-chunk"}
     assert observed(of_a_file, lambda _: True) == tuple(of_a_file), "a user's objective stays, undecided"

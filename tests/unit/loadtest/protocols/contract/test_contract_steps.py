@@ -41,10 +41,10 @@ def test_every_protocol_has_a_script_and_every_script_a_protocol() -> None:
 def test_the_session_opens_once(name: str) -> None:
     line = Line(name)
     assert EventKind.READY not in kinds(line.events)
-    found = kinds(line.open())
-    assert found.count(EventKind.READY) == 1
-    assert EventKind.ERROR not in found
-    assert not OF_A_REPLY & set(found)
+    event_kinds = kinds(line.open())
+    assert event_kinds.count(EventKind.READY) == 1
+    assert EventKind.ERROR not in event_kinds
+    assert not OF_A_REPLY & set(event_kinds)
     line.turn()
     assert kinds(line.events).count(EventKind.READY) == 1, "a session is opened once, whatever follows"
 
@@ -74,15 +74,15 @@ def test_a_frame_prepared_once_serves_every_caller(name: str) -> None:
 @every_wire_with("partial")
 def test_a_partial_transcript(name: str) -> None:
     line = opened(name)
-    found = line.turn(until="partial")
-    assert [event.text for event in found if event.kind is EventKind.ASR_PARTIAL] == [UTTERANCE.text]
+    events = line.turn(until="partial")
+    assert [event.text for event in events if event.kind is EventKind.ASR_PARTIAL] == [UTTERANCE.text]
 
 
 @every_wire_with("final")
 def test_a_final_transcript(name: str) -> None:
     line = opened(name)
-    found = line.turn()
-    assert only(found, EventKind.ASR_FINAL).text == UTTERANCE.text
+    events = line.turn()
+    assert only(events, EventKind.ASR_FINAL).text == UTTERANCE.text
 
 
 @every_wire_with("asr_failed")
@@ -99,14 +99,14 @@ def test_a_transcription_that_failed(name: str) -> None:
 @every_wire
 def test_a_reply(name: str) -> None:
     line = opened(name)
-    found = line.turn()
-    assert EventKind.ERROR not in kinds(found)
-    assert EventKind.UNKNOWN not in kinds(found)
-    of_reply = [event for event in found if event.kind in OF_A_REPLY]
+    events = line.turn()
+    assert EventKind.ERROR not in kinds(events)
+    assert EventKind.UNKNOWN not in kinds(events)
+    of_reply = [event for event in events if event.kind in OF_A_REPLY]
     assert len({event.response_id for event in of_reply}) <= 1, "all of it is one reply"
-    assert "".join(event.text or "" for event in found if event.kind is EventKind.LLM_TEXT) in ("", TEXT)
-    assert_audio(line, found)
-    done = [event for event in found if event.kind is EventKind.RESPONSE_DONE]
+    assert "".join(event.text or "" for event in events if event.kind is EventKind.LLM_TEXT) in ("", TEXT)
+    assert_audio(line, events)
+    done = [event for event in events if event.kind is EventKind.RESPONSE_DONE]
     if line.caller.capabilities.reply_end == "silence":
         assert not done
     else:
@@ -114,8 +114,8 @@ def test_a_reply(name: str) -> None:
         assert of_reply[-1] is done[0]
 
 
-def assert_audio(line: Line, found: Sequence[VoiceEvent]) -> None:
-    pieces = [event for event in found if event.kind is EventKind.AUDIO and event.audio]
+def assert_audio(line: Line, events: Sequence[VoiceEvent]) -> None:
+    pieces = [event for event in events if event.kind is EventKind.AUDIO and event.audio]
     if not pieces:
         assert "voice_to_voice" in line.caller.capabilities.not_observable
         return
@@ -146,9 +146,9 @@ def test_a_reply_that_the_endpoint_breaks_off(name: str) -> None:
     line.frame()
     broken_off = line.script.broken_off()
     assert broken_off is not None
-    found = kinds(line.deliver(broken_off))
-    assert EventKind.ERROR not in found
-    assert {EventKind.SPEECH_STARTED, EventKind.CLEAR, EventKind.RESPONSE_DONE} & set(found)
+    event_kinds = kinds(line.deliver(broken_off))
+    assert EventKind.ERROR not in event_kinds
+    assert {EventKind.SPEECH_STARTED, EventKind.CLEAR, EventKind.RESPONSE_DONE} & set(event_kinds)
 
 
 @every_wire
@@ -181,9 +181,9 @@ def test_a_service_that_reports_on_itself(name: str) -> None:
     line.turn(until="audio")
     report = line.script.service_report()
     assert report is not None
-    found = line.deliver(report)
-    assert any(event.service_ns or event.usage or event.metadata for event in found)
-    assert EventKind.ERROR not in kinds(found)
+    events = line.deliver(report)
+    assert any(event.service_ns or event.usage or event.metadata for event in events)
+    assert EventKind.ERROR not in kinds(events)
 
 
 @every_wire_with("error")

@@ -47,15 +47,15 @@ def websocket(groups: Sequence[Sequence[Incoming]]) -> tuple[list[bytes], Decode
     server.receive_data(client.start())
     (request,) = server.events_received()
     server.send_response(server.accept(request))  # type: ignore[arg-type]  # the first event is the request
-    found: list[bytes] = []
+    sent: list[bytes] = []
     for group in groups:
         for message in group:
             if isinstance(message, str):
                 server.send_text(message.encode())
             else:
                 server.send_binary(message)
-        found.append(b"".join(server.data_to_send()))
-    return found, client.receive
+        sent.append(b"".join(server.data_to_send()))
+    return sent, client.receive
 
 
 def _messages(items: Sequence[Any]) -> list[str | bytes]:
@@ -64,7 +64,7 @@ def _messages(items: Sequence[Any]) -> list[str | bytes]:
 
 def cut(data: bytes, cuts: Sequence[int]) -> list[bytes]:
     """The data in pieces, none of them empty."""
-    edges = [0, *sorted({each % (len(data) + 1) for each in cuts}), len(data)]
+    edges = [0, *sorted({place % (len(data) + 1) for place in cuts}), len(data)]
     return [data[begin:end] for begin, end in pairwise(edges) if end > begin]
 
 
@@ -104,13 +104,13 @@ def _is_received(entry: Call | Received) -> bool:
 
 
 def _recut(messages: Sequence[Incoming], cuts: Sequence[int]) -> list[Incoming]:
-    found: list[Incoming] = []
+    recut: list[Incoming] = []
     for message in messages:
         if isinstance(message, HttpData):
-            found += [HttpData(message.request_id, piece) for piece in cut(message.data, cuts)]
+            recut += [HttpData(message.request_id, piece) for piece in cut(message.data, cuts)]
         else:
-            found.append(message)
-    return found
+            recut.append(message)
+    return recut
 
 
 @settings(max_examples=30, deadline=None)
@@ -143,8 +143,8 @@ def _twisted(value: Any, at: int, inner: Any) -> Any:
         if next(counter) == at:
             return inner
         if isinstance(one, dict):
-            return {key: copy(each) for key, each in one.items()}  # pyright: ignore[reportUnknownVariableType]
-        return [copy(each) for each in one] if isinstance(one, list) else one  # pyright: ignore[reportUnknownVariableType]
+            return {key: copy(member) for key, member in one.items()}  # pyright: ignore[reportUnknownVariableType]
+        return [copy(member) for member in one] if isinstance(one, list) else one  # pyright: ignore[reportUnknownVariableType]
 
     return copy(value)
 
@@ -168,7 +168,9 @@ def mistaken(draw: st.DrawFn, known: Sequence[Incoming], transport: str, request
     """A message that no server should send: arbitrary, or a known one with a part that is wrong."""
     if transport == "http":
         name = draw(st.sampled_from([*requests, "nobody"]))
-        data = st.binary(max_size=60) | st.sampled_from([each.data for each in known if isinstance(each, HttpData)])
+        data = st.binary(max_size=60) | st.sampled_from(
+            [message.data for message in known if isinstance(message, HttpData)]
+        )
         return draw(
             st.builds(HttpHead, st.just(name), st.integers(0, 999))
             | st.builds(HttpData, st.just(name), data)
@@ -177,7 +179,7 @@ def mistaken(draw: st.DrawFn, known: Sequence[Incoming], transport: str, request
         )
     if transport == "webrtc" and draw(st.booleans()):
         return draw(of_a_peer(requests))
-    one = draw(st.sampled_from([each for each in known if isinstance(each, str | bytes)]))
+    one = draw(st.sampled_from([message for message in known if isinstance(message, str | bytes)]))
     raw = one.encode() if isinstance(one, str) else one
     kind = draw(st.sampled_from(["json", "bytes", "shorter", "changed", "twisted"]))
     if kind == "json":

@@ -82,13 +82,13 @@ def test_how_it_opens_begins_and_ends_is_as_the_spec_says() -> None:
         ("X-More", "1"),
     )
     assert request.subprotocols == ("voice.v1",)
-    assert [json.loads(str(each)) for each in caller.opened()] == [{"event": "hello", "trace": TRACE}]
+    assert [json.loads(str(message)) for message in caller.opened()] == [{"event": "hello", "trace": TRACE}]
     (begin,) = caller.begin_turn(SpokenText("hello"))
     assert json.loads(str(begin)) == {"event": "listen", "turn": 1, "words": "hello"}
     stop, bare = caller.end_turn()
     assert (json.loads(str(stop)), bare) == ({"event": "stop"}, "bare text")
-    assert [json.loads(str(each)) for each in caller.interrupt(250)] == [{"event": "heard", "ms": 250}]
-    assert [json.loads(str(each)) for each in caller.goodbye()] == [{"event": "bye"}]
+    assert [json.loads(str(message)) for message in caller.interrupt(250)] == [{"event": "heard", "ms": 250}]
+    assert [json.loads(str(message)) for message in caller.goodbye()] == [{"event": "bye"}]
 
 
 def test_a_token_is_a_header_unless_the_spec_has_one() -> None:
@@ -105,7 +105,7 @@ def test_a_message_means_all_that_its_rules_say() -> None:
     assert (final.kind, final.text) == (EventKind.ASR_FINAL, "turn it on")
     assert (report.kind, report.metadata) == (EventKind.SERVICE_REPORT, {"c": "0.5"})
     assert [event.kind for event in get(caller, event="ping", id=7)] == [EventKind.OTHER]
-    assert [json.loads(str(each)) for each in caller.pending()] == [{"event": "pong", "id": 7}]
+    assert [json.loads(str(message)) for message in caller.pending()] == [{"event": "pong", "id": 7}]
     assert caller.pending() == ()
     (unknown,) = get(caller, event="mood", of="the day")
     assert (unknown.kind, unknown.raw_type) == (EventKind.UNKNOWN, "mood")
@@ -131,7 +131,7 @@ def test_a_reply_in_g711() -> None:
     caller = made({"reply": {"audio": "binary", "encoding": "pcmu", "rate_hz": 8000}})
     data = bytes(range(256))
     (event,) = caller.receive(data)
-    assert np.array_equal(from_bytes(event.audio or b""), np.array([ULAW.decode(each) for each in data], np.int16))
+    assert np.array_equal(from_bytes(event.audio or b""), np.array([ULAW.decode(octet) for octet in data], np.int16))
 
 
 def test_an_error_is_as_fatal_as_the_spec_says_and_always_before_the_session_is_ready() -> None:
@@ -161,7 +161,7 @@ def test_a_frame_with_counters_has_them_in_a_head_of_its_own() -> None:
     caller = made({"audio": {"frame": frame, "frame_ms": 40}})
     shared = caller.audio_message(PCM)
     whole = [json.loads((caller.audio_head() or b"") + shared) for _ in range(2)]
-    assert [(each["seq"], each["ts"]) for each in whole] == [(1, 0), (2, 40)]
+    assert [(head["seq"], head["ts"]) for head in whole] == [(1, 0), (2, 40)]
     assert base64.b64decode(whole[1]["audio"]) == PCM.tobytes()
     assert whole[1]["z"] is True
 
@@ -203,8 +203,8 @@ def test_nothing_that_arrives_makes_it_raise(value: Any, data: bytes) -> None:
 def test_a_value_matches_only_its_own_type(wanted: Any) -> None:
     rules = [{"when": {"$.event": wanted}, "is": "clear"}]
     caller = made({"events": rules, "reply": {"end": "silence"}})
-    found = [get(caller, event=value)[0].kind is EventKind.CLEAR for value in (True, 1, "1")]
-    assert found == [value == wanted and type(value) is type(wanted) for value in (True, 1, "1")]
+    matches = [get(caller, event=value)[0].kind is EventKind.CLEAR for value in (True, 1, "1")]
+    assert matches == [value == wanted and type(value) is type(wanted) for value in (True, 1, "1")]
 
 
 PATHS: Final = ("$.type", "$.list[*]", "$['type']", "$.kind", "$.type.inner", "$")
@@ -226,13 +226,15 @@ messages = (
 
 
 def fulfilled(message: Any, path: str, condition: Any) -> bool:
-    found = list(parse_path(path).all(message))
+    at_path = list(parse_path(path).all(message))
     if isinstance(condition, dict):
-        return bool(found) is condition["exists"]
+        return bool(at_path) is condition["exists"]
     # As JSON, in which true is not 1; but 1.0 is 1.
-    shown = [1 if each == 1.0 and not isinstance(each, bool) else each for each in found]
+    shown = [1 if value == 1.0 and not isinstance(value, bool) else value for value in at_path]
     of_any = condition if isinstance(condition, list) else [condition]
-    return any(json.dumps(each) == json.dumps(1 if type(want) is float else want) for each in shown for want in of_any)
+    return any(
+        json.dumps(value) == json.dumps(1 if type(want) is float else want) for value in shown for want in of_any
+    )
 
 
 @pytest.mark.slow
@@ -247,13 +249,13 @@ def test_a_message_matches_the_rules_whose_conditions_it_fulfills(
     spec = spec_of({"name": "any", "type": named_at, "reply": {"audio": "none"}, "events": events}, "spec")
     recognition = Recognition(spec)
     for message in heard:
-        found = recognition.rules_of(spec.type.first(message), message)
+        matched = recognition.rules_of(spec.type.first(message), message)
         matching = [
             rule
             for rule, when in zip(spec.events, whens, strict=True)
             if all(fulfilled(message, path, condition) for path, condition in when.items())
         ]
-        assert found == matching
+        assert matched == matching
 
 
 @given(st.sampled_from(PATHS), messages)
@@ -298,15 +300,15 @@ def test_all_faults_are_reported_at_once_each_with_its_line_and_field() -> None:
         "wire.yaml:15",
         "wire.yaml:16",
     ]
-    found = {line.split(": ")[0].removeprefix("wire.yaml:"): line for line in lines}
-    assert "audio: pcmu has 8000 Hz, not 16000" in found["2"]
-    assert "turn.end.0: {$.id} needs a message that is being answered" in found["6"]
-    assert "turn.begin.0: there is no {mood} here; known: " in found["7"]
-    assert "reply.ends: there is no such member" in found["8"]
-    assert "a path begins with $" in found["10"]
-    assert "has its text at a path" in found["12"]
-    assert "events.2.is: input should be 'ready'" in found["15"]
-    assert "events.3.when: field required" in found["16"]
+    by_line = {line.split(": ")[0].removeprefix("wire.yaml:"): line for line in lines}
+    assert "audio: pcmu has 8000 Hz, not 16000" in by_line["2"]
+    assert "turn.end.0: {$.id} needs a message that is being answered" in by_line["6"]
+    assert "turn.begin.0: there is no {mood} here; known: " in by_line["7"]
+    assert "reply.ends: there is no such member" in by_line["8"]
+    assert "a path begins with $" in by_line["10"]
+    assert "has its text at a path" in by_line["12"]
+    assert "events.2.is: input should be 'ready'" in by_line["15"]
+    assert "events.3.when: field required" in by_line["16"]
 
 
 @pytest.mark.parametrize(

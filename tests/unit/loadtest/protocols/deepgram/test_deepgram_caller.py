@@ -140,27 +140,27 @@ def test_the_end_of_a_turn_is_sent_only_where_it_is_the_callers() -> None:
 
 def test_a_turn_in_the_packages_messages() -> None:
     caller = ready()
-    found = get(caller, "user-started-speaking", "user-text", "history-text", "agent-thinking", "agent-text")
-    assert [event.kind for event in found] == [
+    events = get(caller, "user-started-speaking", "user-text", "history-text", "agent-thinking", "agent-text")
+    assert [event.kind for event in events] == [
         KIND.SPEECH_STARTED,
         KIND.ASR_FINAL,
         KIND.RESPONSE_STARTED,
         KIND.REASONING_TEXT,
         KIND.SPOKEN_TEXT,
     ]
-    texts = [event.text for event in found if event.text]
+    texts = [event.text for event in events if event.text]
     assert texts == ["Turn the light on – bitte.", "The light is meant.", "It is on."]
-    found = get(caller, "agent-started-speaking", b"\1\0\2\0", b"\3\0", "agent-audio-done")
-    assert [event.kind for event in found] == [
+    events = get(caller, "agent-started-speaking", b"\1\0\2\0", b"\3\0", "agent-audio-done")
+    assert [event.kind for event in events] == [
         KIND.SPEECH_SYNTHESIS_STARTED,
         KIND.AUDIO,
         KIND.AUDIO,
         KIND.AUDIO_DONE,
         KIND.RESPONSE_DONE,
     ]
-    assert b"".join(event.audio or b"" for event in found) == b"\1\0\2\0\3\0"
-    assert (found[-1].status, found[-1].carried, found[-1].owes_response) == ("completed", {"audio", "text"}, False)
-    assert {event.response_id for event in found} == {None}, "the wire names no replies"
+    assert b"".join(event.audio or b"" for event in events) == b"\1\0\2\0\3\0"
+    assert (events[-1].status, events[-1].carried, events[-1].owes_response) == ("completed", {"audio", "text"}, False)
+    assert {event.response_id for event in events} == {None}, "the wire names no replies"
 
 
 def test_latencies_of_service_are_kept_under_its_own_names() -> None:
@@ -188,16 +188,16 @@ def test_latencies_of_service_are_kept_under_its_own_names() -> None:
 
 def test_client_functions_are_answered_with_canned_results() -> None:
     caller = ready(tools={"light": "on"})
-    found = get(caller, "function-call-request")
-    assert [event.kind for event in found] == [KIND.RESPONSE_STARTED, KIND.ERROR]
-    assert found[1].failure is not None
-    assert (found[1].failure.code, found[1].fatal) == ("unknown_tool", False)
-    assert "'door'" in (found[1].message or "")
+    events = get(caller, "function-call-request")
+    assert [event.kind for event in events] == [KIND.RESPONSE_STARTED, KIND.ERROR]
+    assert events[1].failure is not None
+    assert (events[1].failure.code, events[1].fatal) == ("unknown_tool", False)
+    assert "'door'" in (events[1].message or "")
     assert sent(caller) == [PACKAGE["client"]["function-call-response"]]
     any_tool = ready(tools={"*": {"state": "done"}})
     get(any_tool, "function-call-request")
     done = '{"state":"done"}'
-    assert [(each["id"], each["content"]) for each in sent(any_tool)] == [("call_1", done), ("call_2", done)]
+    assert [(answer["id"], answer["content"]) for answer in sent(any_tool)] == [("call_1", done), ("call_2", done)]
 
 
 def test_an_error_ends_the_session_and_a_warning_does_not() -> None:
@@ -233,17 +233,17 @@ def faults(options: CallerOptions) -> list[str]:
 def test_all_faults_of_the_settings_are_named_at_once() -> None:
     agent = {"listen": [], "think": [3], "speak": "x"}
     wrong = {"agent": agent, "input_rate_hz": 44100, "tag": 1}
-    found = faults(CallerOptions(silence_duration_ms=300, settings=wrong))
-    assert len(found) == 4, found
-    for line, what in zip(found, ("silence", "'agent", "'input_rate_hz'", "'tag'"), strict=True):
+    lines = faults(CallerOptions(silence_duration_ms=300, settings=wrong))
+    assert len(lines) == 4, lines
+    for line, what in zip(lines, ("silence", "'agent", "'input_rate_hz'", "'tag'"), strict=True):
         assert line.startswith("deepgram-agent: ")
         assert what in line
-    assert all(f"{part} must be" in found[1] for part in ("listen", "think", "speak"))
+    assert all(f"{part} must be" in lines[1] for part in ("listen", "think", "speak"))
 
 
 def test_options_that_contradict_the_settings_are_named_at_once() -> None:
     nova = {"provider": {"type": "deepgram", "version": "v1", "model": "nova-3"}}
-    found = faults(
+    lines = faults(
         CallerOptions(
             "manual",
             model="m",
@@ -253,8 +253,8 @@ def test_options_that_contradict_the_settings_are_named_at_once() -> None:
             settings={"input_rate_hz": 16000, "agent": {"listen": nova, "think": {}}},
         )
     )
-    assert len(found) == 4, found
-    for line, what in zip(found, ("mulaw", "'transcription_model'", "'model'", "Flux"), strict=True):
+    assert len(lines) == 4, lines
+    for line, what in zip(lines, ("mulaw", "'transcription_model'", "'model'", "Flux"), strict=True):
         assert what in line
 
 

@@ -28,9 +28,9 @@ def does(caller: DeepgramCaller, *what: str | bytes) -> list[EventKind]:
 
 
 def test_the_next_sentence_goes_on_with_the_same_reply() -> None:
-    found = get(ready(), "agent-text", SOUND, "agent-text", SOUND)
-    assert kinds(found) == [KIND.RESPONSE_STARTED, KIND.SPOKEN_TEXT, KIND.AUDIO, KIND.SPOKEN_TEXT, KIND.AUDIO]
-    assert "".join(event.text or "" for event in found) == "It is on. It is on."
+    events = get(ready(), "agent-text", SOUND, "agent-text", SOUND)
+    assert kinds(events) == [KIND.RESPONSE_STARTED, KIND.SPOKEN_TEXT, KIND.AUDIO, KIND.SPOKEN_TEXT, KIND.AUDIO]
+    assert "".join(event.text or "" for event in events) == "It is on. It is on."
 
 
 def test_the_caller_who_is_heard_clears_what_is_not_played_though_all_of_it_was_sent() -> None:
@@ -43,9 +43,9 @@ def test_the_caller_who_is_heard_clears_what_is_not_played_though_all_of_it_was_
 def test_a_reply_that_is_broken_off_is_over_at_once_and_its_own_end_ends_no_other() -> None:
     caller = ready()
     get(caller, "agent-text", SOUND)
-    found = get(caller, "user-started-speaking")
-    assert kinds(found) == [KIND.CLEAR, KIND.RESPONSE_DONE, KIND.SPEECH_STARTED]
-    assert found[1].status == "cancelled"
+    events = get(caller, "user-started-speaking")
+    assert kinds(events) == [KIND.CLEAR, KIND.RESPONSE_DONE, KIND.SPEECH_STARTED]
+    assert events[1].status == "cancelled"
     assert does(caller, SOUND) == [], "what was under way is no part of any reply"
     get(caller, "user-text", "agent-thinking")
     assert does(caller, "agent-audio-done") == [], "of the reply that was broken off, and late"
@@ -55,9 +55,9 @@ def test_a_reply_that_is_broken_off_is_over_at_once_and_its_own_end_ends_no_othe
 def test_the_service_may_send_no_end_of_a_reply_that_is_broken_off() -> None:
     caller = ready()
     get(caller, "agent-text", SOUND, "user-started-speaking", "user-text")
-    found = get(caller, "agent-text", SOUND, "agent-audio-done")
-    assert kinds(found)[-1] is KIND.RESPONSE_DONE
-    assert found[-1].status == "completed"
+    events = get(caller, "agent-text", SOUND, "agent-audio-done")
+    assert kinds(events)[-1] is KIND.RESPONSE_DONE
+    assert events[-1].status == "completed"
     assert does(caller, "agent-audio-done") == []
 
 
@@ -69,17 +69,17 @@ def test_speech_without_words_before_it_is_heard_after_an_interruption() -> None
 
 def test_a_sample_that_is_cut_in_two_is_put_together_and_never_across_replies() -> None:
     caller = ready()
-    found = get(caller, b"\1", b"\2\3", b"\4")
-    assert [event.audio for event in found if event.kind is KIND.AUDIO] == [b"\1\2", b"\3\4"]
+    events = get(caller, b"\1", b"\2\3", b"\4")
+    assert [event.audio for event in events if event.kind is KIND.AUDIO] == [b"\1\2", b"\3\4"]
     assert does(caller, b"\5", "agent-audio-done") == [KIND.AUDIO_DONE, KIND.ERROR, KIND.RESPONSE_DONE]
     assert [event.audio for event in get(caller, b"\6\7") if event.audio] == [b"\6\7"]
 
 
 def test_audio_in_a_container_is_reported_once_a_reply() -> None:
-    found = get(ready(), b"RIFF" + bytes(40), b"RIFF" + bytes(40))
-    assert kinds(found) == [KIND.RESPONSE_STARTED, KIND.ERROR, KIND.AUDIO, KIND.AUDIO]
-    assert found[1].failure is not None
-    assert found[1].failure.code == "audio_header"
+    events = get(ready(), b"RIFF" + bytes(40), b"RIFF" + bytes(40))
+    assert kinds(events) == [KIND.RESPONSE_STARTED, KIND.ERROR, KIND.AUDIO, KIND.AUDIO]
+    assert events[1].failure is not None
+    assert events[1].failure.code == "audio_header"
 
 
 def test_words_before_a_call_are_no_whole_answer_and_those_after_its_result_are() -> None:
@@ -185,7 +185,7 @@ def test_a_greeting_is_heard_out_and_answers_nothing() -> None:
 def test_a_flood_of_calls_is_not_remembered_without_end() -> None:
     caller = ready(tools={"*": "on"})
     for number in range(30):
-        calls = [{"id": f"{number}-{each}", "name": "light", "client_side": False} for each in range(100)]
+        calls = [{"id": f"{number}-{place}", "name": "light", "client_side": False} for place in range(100)]
         caller.receive(json.dumps({"type": "FunctionCallRequest", "functions": calls}))
     assert len(caller._reply._calls) == MAX_CALLS  # pyright: ignore[reportPrivateUsage]
     assert get(caller, SOUND, "agent-audio-done")[-1].owes_response

@@ -48,7 +48,7 @@ def opened(settings: dict[str, Any] | None = None, **described: Any) -> CallerPr
 
 
 def received(caller: CallerProtocol, *messages: str) -> list[VoiceEvent]:
-    return [event for each in messages for event in caller.receive(each)]
+    return [event for message in messages for event in caller.receive(message)]
 
 
 def spoken(events: list[VoiceEvent]) -> bytes:
@@ -56,7 +56,7 @@ def spoken(events: list[VoiceEvent]) -> bytes:
 
 
 def sent(caller: CallerProtocol) -> list[dict[str, Any]]:
-    return [json.loads(each) for each in caller.pending()]  # type: ignore[arg-type]  # every message is text
+    return [json.loads(text) for text in caller.pending()]  # type: ignore[arg-type]  # every message is text
 
 
 # Formats.
@@ -173,10 +173,10 @@ def test_parts_of_what_came_whole_before_count_once() -> None:
 
 def test_growing_transcripts_give_what_each_adds_and_a_final_one_begins_anew() -> None:
     caller = opened(EVENTFUL)
-    found = received(caller, tentative("turn", 1), tentative("turn", 1), tentative("turn the", 1))
-    assert [event.text for event in found if event.kind is EventKind.ASR_PARTIAL] == ["turn", " the"]
-    found = received(caller, transcript(" turn the ", 2), tentative("turn", 3))
-    assert [(event.kind, event.text) for event in found] == [
+    events = received(caller, tentative("turn", 1), tentative("turn", 1), tentative("turn the", 1))
+    assert [event.text for event in events if event.kind is EventKind.ASR_PARTIAL] == ["turn", " the"]
+    events = received(caller, transcript(" turn the ", 2), tentative("turn", 3))
+    assert [(event.kind, event.text) for event in events] == [
         (EventKind.ASR_FINAL, "turn the"),
         (EventKind.ASR_PARTIAL, "turn"),
     ]
@@ -246,7 +246,7 @@ def test_every_ping_is_answered_also_one_that_comes_again() -> None:
     caller = opened()
     events = received(caller, ping(4, 20), ping(4, 20), ping("x", None))
     assert [event.service_ns for event in events if event.service_ns] == [{"ping": 20_000_000}] * 2
-    assert sent(caller) == [{"type": "pong", "event_id": each} for each in (4, 4, "x")]
+    assert sent(caller) == [{"type": "pong", "event_id": event_id} for event_id in (4, 4, "x")]
 
 
 def test_what_the_agent_reports_of_itself() -> None:
@@ -257,7 +257,7 @@ def test_what_the_agent_reports_of_itself() -> None:
     assert tokens.metadata == {"voice.model": "gpt-9-mini"}
     assert named.metadata == {"guardrail": "profanity"}
     assert unnamed.metadata == {"guardrail": "triggered"}
-    assert {each.kind for each in (tokens, named, unnamed)} == {EventKind.SERVICE_REPORT}
+    assert {event.kind for event in (tokens, named, unnamed)} == {EventKind.SERVICE_REPORT}
 
 
 def test_an_error_ends_the_call_and_a_client_error_does_not() -> None:
@@ -337,9 +337,9 @@ def test_without_a_trace_none_is_sent() -> None:
 def test_what_a_setting_overrides_wins_and_nothing_is_overridden_unasked() -> None:
     assert first()["conversation_config_override"] == {}
     overrides = {"agent": {"prompt": {"llm": "other"}, "language": "de"}}
-    found = first(model="gpt", instructions="Be brief.", settings={"overrides": overrides})
+    opening = first(model="gpt", instructions="Be brief.", settings={"overrides": overrides})
     prompt = {"prompt": "Be brief.", "llm": "other"}
-    assert found["conversation_config_override"] == {"agent": {"prompt": prompt, "language": "de"}}
+    assert opening["conversation_config_override"] == {"agent": {"prompt": prompt, "language": "de"}}
 
 
 def test_a_frame_has_the_format_of_the_settings() -> None:

@@ -27,9 +27,9 @@ RECORDED = Path(__file__).parents[4] / "fixtures" / "elevenlabs" / "client-2.78.
 
 @cache
 def session() -> dict[str, Any]:
-    found = json.loads(RECORDED.read_text())
-    assert found["recorded"] == {"peer": "elevenlabs", "version": "2.78.0"}
-    return found
+    recording = json.loads(RECORDED.read_text())
+    assert recording["recorded"] == {"peer": "elevenlabs", "version": "2.78.0"}
+    return recording
 
 
 def test_each_message_means_what_the_vendors_client_made_of_it() -> None:
@@ -42,7 +42,7 @@ def test_every_client_event_of_the_vendors_package_is_known() -> None:
 
 def test_only_events_unknown_to_vendor_client_are_unknown() -> None:
     caller = make_caller("elevenlabs", CallerOptions(settings={"client_events": EVERY_EVENT, "tools": TOOLS}))
-    events = [event for each in session()["messages"] for event in caller.receive(json.dumps(each["message"]))]
+    events = [event for message in session()["messages"] for event in caller.receive(json.dumps(message["message"]))]
     assert [event.raw_type for event in events if event.kind is EventKind.UNKNOWN] == ["agent_mood"]
     ready = next(event for event in events if event.kind is EventKind.READY)
     assert ready.metadata == {"session.id": session()["conversation_id"]}

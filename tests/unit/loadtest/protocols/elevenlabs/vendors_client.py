@@ -55,15 +55,15 @@ def reported(event: VoiceEvent) -> list[Any] | None:
 
 def theirs(reports: list[Any]) -> list[Any]:
     """The client's reports, in the form of `reported`."""
-    found: list[Any] = []
+    converted: list[Any] = []
     for what, value in reports:
         if what == "part":
-            found.append(["agent_chat_response_part", value[0]])
+            converted.append(["agent_chat_response_part", value[0]])
         elif what == "correction":
-            found.append(["agent_response_correction", value[1]])
+            converted.append(["agent_response_correction", value[1]])
         elif what != "alignment":  # lip movements: no caller has any
-            found.append([what, value])
-    return sorted(found, key=str)
+            converted.append([what, value])
+    return sorted(converted, key=str)
 
 
 def assert_same(session: dict[str, Any]) -> None:
@@ -73,8 +73,8 @@ def assert_same(session: dict[str, Any]) -> None:
     for entry in session["messages"]:
         message = entry["message"]
         events = caller.receive(json.dumps(message))
-        ours = [each for each in map(reported, events) if each is not None]
-        answers = [json.loads(each) for each in caller.pending()]  # type: ignore[arg-type]
+        ours = [report for report in map(reported, events) if report is not None]
+        answers = [json.loads(text) for text in caller.pending()]  # type: ignore[arg-type]
         ours += [["sent", answer] for answer in answers if answer["type"] == "pong"]
         assert sorted(ours, key=str) == theirs(entry["reported"]), _short(message)
         compared |= {what for what, _ in entry["reported"]}

@@ -182,12 +182,12 @@ def test_all_faults_of_settings_are_reported_at_once() -> None:
     assert len(lines) == 5
     assert "'transcription_model'" in lines[0]
     assert "always pcm16" in lines[1]
-    found = "\n".join(lines[2:])
-    assert "there is no setting 'voice_activty'; known: api_version, " in found
-    assert "the setting 'replies' is not valid: input should be 'audio' or 'text'" in found
-    assert "model follows from options" in found
-    assert "generationConfig.responseModalities follows from options" in found
-    assert "write the names as the wire does: generation_config" in found
+    text = "\n".join(lines[2:])
+    assert "there is no setting 'voice_activty'; known: api_version, " in text
+    assert "the setting 'replies' is not valid: input should be 'audio' or 'text'" in text
+    assert "model follows from options" in text
+    assert "generationConfig.responseModalities follows from options" in text
+    assert "write the names as the wire does: generation_config" in text
 
 
 def test_detection_settings_are_refused_with_manual_turns() -> None:
@@ -245,8 +245,8 @@ def test_observable_metrics_follow_from_settings(options: CallerOptions, hidden:
     ],
 )
 def test_limit_is_distinguished_from_internal_error_by_reason(code: int, reason: str, cause: Failure | None) -> None:
-    found = GeminiCaller(CallerOptions()).close_cause(code, reason)
-    assert found == cause
+    actual = GeminiCaller(CallerOptions()).close_cause(code, reason)
+    assert actual == cause
 
 
 FIXTURE = Path(__file__).parents[4] / "fixtures" / "gemini" / "google-genai-3.4.0.json"
@@ -267,8 +267,8 @@ def recording() -> dict[str, Any]:
 
 
 def session(name: str) -> dict[str, Any]:
-    (found,) = [each for each in recording()["sessions"] if each["name"] == name]
-    return found
+    (recorded,) = [entry for entry in recording()["sessions"] if entry["name"] == name]
+    return recorded
 
 
 def caller(name: str) -> GeminiCaller:
@@ -294,23 +294,23 @@ def caller(name: str) -> GeminiCaller:
 def camel(value: Any) -> Any:
     """A JSON value with names as the wire has them: the vendor's client writes both kinds."""
     if isinstance(value, list):
-        return [camel(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return [camel(element) for element in value]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(value, dict):
         return value
-    found: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for name, inner in value.items():  # pyright: ignore[reportUnknownVariableType]
         head, *rest = str(name).split("_")  # pyright: ignore[reportUnknownArgumentType]
-        found["".join((head, *(word.title() for word in rest)))] = camel(inner)
-    return found
+        renamed["".join((head, *(word.title() for word in rest)))] = camel(inner)
+    return renamed
 
 
 def sent_by_vendor(name: str) -> dict[str, Any]:
     """Return what the client sent, by the member of the message."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for message in camel(session(name)["sent"]):
         ((place, inner),) = message.items()
-        found |= inner if place == "realtimeInput" else {place: inner}
-    return found
+        merged |= inner if place == "realtimeInput" else {place: inner}
+    return merged
 
 
 def compare(parsed: Mapping[str, Any], events: Sequence[VoiceEvent]) -> None:
@@ -351,10 +351,10 @@ def test_both_make_the_same_of_every_message(name: str) -> None:
     assert ready.metadata == {"session.id": recorded["ready"]["session_id"]}
     ours.begin_turn(SpokenText("turn the light on"))
     answers: list[Any] = []
-    for each in recorded["received"]:
-        events = ours.receive(each["message"].encode())
-        compare(each["parsed"], events)
-        if "tool_call" in each["parsed"]:
+    for entry in recorded["received"]:
+        events = ours.receive(entry["message"].encode())
+        compare(entry["parsed"], events)
+        if "tool_call" in entry["parsed"]:
             assert events[0].kind is EventKind.RESPONSE_STARTED
             answers += ours.pending()
     assert [json.loads(answer)["toolResponse"] for answer in answers] == [
@@ -366,9 +366,9 @@ def test_both_make_the_same_of_every_message(name: str) -> None:
 def test_message_rewritten_by_vendor_types_is_equivalent(name: str) -> None:
     """The types write URL-safe base64 and names with underscores, and wrap nothing else otherwise."""
     theirs, ours = caller(name), caller(name)
-    for each in session(name)["received"]:
-        parsed = {key: value for key, value in each["parsed"].items() if key not in ("data", "text")}
-        assert ours.receive(json.dumps(parsed)) == theirs.receive(each["message"])
+    for entry in session(name)["received"]:
+        parsed = {key: value for key, value in entry["parsed"].items() if key not in ("data", "text")}
+        assert ours.receive(json.dumps(parsed)) == theirs.receive(entry["message"])
 
 
 @every_session
@@ -378,9 +378,9 @@ def test_both_open_the_session_alike(name: str) -> None:
     assert request.url == f"wss://localhost{opened['path']}"
     assert dict(request.headers) == opened["headers"]
     (setup,) = ours.opened()
-    found = json.loads(str(setup))["setup"]
-    assert found.pop("explicitVadSignal", None) is (True if name == "in words" else None)
-    assert found == sent_by_vendor(name)["setup"]
+    sent = json.loads(str(setup))["setup"]
+    assert sent.pop("explicitVadSignal", None) is (True if name == "in words" else None)
+    assert sent == sent_by_vendor(name)["setup"]
 
 
 @every_session
@@ -399,10 +399,10 @@ def test_both_send_the_same_for_the_same_acts(name: str) -> None:
 
 
 def test_close_with_known_reason_is_a_refusal() -> None:
-    found = {
-        each["name"]: GeminiCaller(CallerOptions()).close_cause(each["code"], each["reason"]) for each in refused()
+    causes = {
+        refusal["name"]: GeminiCaller(CallerOptions()).close_cause(refusal["code"], refusal["reason"]) for refusal in refused()
     }
-    assert {name for name, cause in found.items() if cause is not None} == {"full"}
+    assert {name for name, cause in causes.items() if cause is not None} == {"full"}
 
 
 def refused() -> list[dict[str, Any]]:

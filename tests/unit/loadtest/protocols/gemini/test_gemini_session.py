@@ -23,19 +23,19 @@ def test_json_comes_in_binary_and_in_text_frames_with_either_kind_of_names() -> 
     theirs = json.dumps(members)
     snake = theirs
     for name in ("serverContent", "modelTurn", "inlineData", "mimeType", "inputTranscription"):
-        snake = snake.replace(name, "".join(f"_{each.lower()}" if each.isupper() else each for each in name))
+        snake = snake.replace(name, "".join(f"_{char.lower()}" if char.isupper() else char for char in name))
     assert "server_content" in snake
     assert "mime_type" in snake
-    found = [
+    variants = [
         [(event.kind, event.audio, event.rate_hz, event.text) for event in Session().caller.receive(message)]
         for message in (theirs, theirs.encode(), snake, snake.encode())
     ]
-    assert found[0] == [
+    assert variants[0] == [
         (STARTED, None, None, None),
         (EventKind.AUDIO, PCM, 24_000, None),
         (EventKind.ASR_FINAL, None, None, "hello"),
     ]
-    assert found[1:] == found[:1] * 3
+    assert variants[1:] == variants[:1] * 3
 
 
 def test_a_session_is_ready_once_and_has_a_name() -> None:
@@ -60,12 +60,12 @@ def test_a_reply_is_complete_when_it_is_generated_and_not_when_the_service_think
 
 def test_one_message_has_content_and_the_end_of_it() -> None:
     session = Session()
-    found = session.receive(
+    events = session.receive(
         usageMetadata={"responseTokenCount": 3},
         serverContent=speech()
         | {"turnComplete": True, "generationComplete": True, "outputTranscription": {"text": "Yes"}},
     )
-    assert kinds(found) == [EventKind.SERVICE_REPORT, STARTED, EventKind.AUDIO, DONE]
+    assert kinds(events) == [EventKind.SERVICE_REPORT, STARTED, EventKind.AUDIO, DONE]
 
 
 def test_a_turn_without_generation_complete_ends_with_the_turn() -> None:
@@ -141,7 +141,7 @@ def test_a_turn_that_is_generated_in_parts_is_owed_until_the_model_is_idle() -> 
     [("audio/pcm;rate=24000", 24_000), ("audio/pcm", 24_000), ("audio/pcm; rate=16000", 16_000), ("AUDIO/L16", 24_000)],
 )
 def test_the_rate_is_in_the_type_of_the_audio(mime_type: str, rate_hz: int) -> None:
-    (event,) = [each for each in Session().speech(mime_type) if each.kind is EventKind.AUDIO]
+    (event,) = [event for event in Session().speech(mime_type) if event.kind is EventKind.AUDIO]
     assert (event.audio, event.rate_hz) == (PCM, rate_hz)
 
 
@@ -161,17 +161,17 @@ def test_an_image_is_no_audio() -> None:
 def test_thoughts_and_output_transcripts_are_not_the_answers_text() -> None:
     session = Session()
     parts = [{"text": "The user asks.", "thought": True}, {"text": "next to the audio"}]
-    found = session.content(modelTurn={"parts": parts}, outputTranscription={"text": "It is on."})
-    assert kinds(found) == [STARTED, EventKind.REASONING_TEXT]
+    events = session.content(modelTurn={"parts": parts}, outputTranscription={"text": "It is on."})
+    assert kinds(events) == [STARTED, EventKind.REASONING_TEXT]
     assert only(session.content(generationComplete=True), DONE).carried == {"text"}
 
 
 def test_replies_in_text_have_tokens() -> None:
     line = Line("gemini-live", GeminiTextScript())
     line.open()
-    found = line.turn()
-    assert [event.text for event in found if event.kind is EventKind.LLM_TEXT] == ["It is on. "]
-    assert EventKind.REASONING_TEXT in kinds(found)
+    events = line.turn()
+    assert [event.text for event in events if event.kind is EventKind.LLM_TEXT] == ["It is on. "]
+    assert EventKind.REASONING_TEXT in kinds(events)
     assert "llm_first_token_latency" not in line.caller.capabilities.not_observable
 
 
@@ -290,15 +290,15 @@ def test_an_error_in_json_ends_the_session(members: dict[str, Any], code: str, m
 
 def test_unknown_members_are_counted_beside_known_ones() -> None:
     session = Session()
-    found = session.receive(mood="cheerful", serverContent=speech() | {"gesture": "nod"})
-    assert kinds(found) == [STARTED, EventKind.AUDIO, EventKind.UNKNOWN, EventKind.UNKNOWN]
-    assert [event.raw_type for event in found[2:]] == ["serverContent.gesture", "mood"]
+    events = session.receive(mood="cheerful", serverContent=speech() | {"gesture": "nod"})
+    assert kinds(events) == [STARTED, EventKind.AUDIO, EventKind.UNKNOWN, EventKind.UNKNOWN]
+    assert [event.raw_type for event in events[2:]] == ["serverContent.gesture", "mood"]
 
 
 def test_a_malformed_member_does_not_spoil_the_others() -> None:
     session = Session()
-    found = session.content(**speech(), inputTranscription={"text": 7}, generationComplete=True)
-    assert kinds(found) == [STARTED, EventKind.AUDIO, EventKind.ERROR, DONE]
+    events = session.content(**speech(), inputTranscription={"text": 7}, generationComplete=True)
+    assert kinds(events) == [STARTED, EventKind.AUDIO, EventKind.ERROR, DONE]
 
 
 def test_null_is_nothing_as_in_every_json_of_protobuf() -> None:
@@ -339,7 +339,7 @@ INNER = st.dictionaries(
 )
 def test_arbitrary_json_and_bytes_never_raise(messages: list[Any], raw: bytes) -> None:
     session = Session(voice_activity=True, tools={"*": None})
-    for message in (*(json.dumps(each).encode() for each in messages), raw):
+    for message in (*(json.dumps(value).encode() for value in messages), raw):
         for event in session.caller.receive(message):
             if event.kind is EventKind.ERROR:
                 assert event.message
@@ -357,17 +357,17 @@ def test_the_order_of_members_in_a_message_says_nothing(order: list[str]) -> Non
         "generationComplete": True,
         "turnComplete": True,
     }
-    found = Session().content(**{name: members[name] for name in order})
-    assert kinds(found) == [STARTED, EventKind.AUDIO, EventKind.ASR_PARTIAL, EventKind.ASR_FINAL, DONE]
+    events = Session().content(**{name: members[name] for name in order})
+    assert kinds(events) == [STARTED, EventKind.AUDIO, EventKind.ASR_PARTIAL, EventKind.ASR_FINAL, DONE]
 
 
 def test_scripts_of_the_suite_are_of_one_wire() -> None:
     for script in (GeminiScript, GeminiWordsScript, GeminiTextScript):
         line = Line("gemini-live", script())
         line.open()
-        found = kinds(line.turn())
-        assert EventKind.ERROR not in found
-        assert EventKind.UNKNOWN not in found
+        event_kinds = kinds(line.turn())
+        assert EventKind.ERROR not in event_kinds
+        assert EventKind.UNKNOWN not in event_kinds
 
 
 def finals(events: Sequence[VoiceEvent]) -> list[tuple[str | None, bool]]:
@@ -406,8 +406,8 @@ def test_a_piece_that_is_marked_as_finished_ends_the_transcript() -> None:
 def test_interim_transcripts_replace_each_other_and_the_one_after_them_is_final() -> None:
     session = Session()
     texts = ("turn the", "turn the night", "turn the light on")
-    found = [session.content(interimInputTranscription={"text": text}) for text in texts]
-    assert [only(events, EventKind.ASR_PARTIAL).text for events in found] == ["turn the", " night", "light on"]
+    answers = [session.content(interimInputTranscription={"text": text}) for text in texts]
+    assert [only(events, EventKind.ASR_PARTIAL).text for events in answers] == ["turn the", " night", "light on"]
     assert finals(session.content(inputTranscription={"text": "Turn the light on."})) == [("Turn the light on.", False)]
 
 
@@ -471,14 +471,14 @@ def test_a_turn_with_reported_voice_activity_and_unmarked_transcripts() -> None:
     line = Line("gemini-live", GeminiWordsScript())
     line.open()
     for _ in range(2):
-        found = kinds(line.turn())
-        assert found[:4] == [
+        event_kinds = kinds(line.turn())
+        assert event_kinds[:4] == [
             EventKind.SPEECH_STARTED,
             EventKind.ASR_PARTIAL,
             EventKind.ASR_PARTIAL,
             EventKind.SPEECH_STOPPED,
         ]
-        assert found[4:] == [
+        assert event_kinds[4:] == [
             STARTED,
             EventKind.AUDIO,
             EventKind.AUDIO,

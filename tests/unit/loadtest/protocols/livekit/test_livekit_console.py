@@ -32,8 +32,8 @@ class Agent:
             self.state_is(STATES["listening"])
 
     def sends(self, **fields: Any) -> list[VoiceEvent]:
-        found = self.caller.receive(Official(**fields).SerializeToString())
-        return [event for event in found if event.kind is not EventKind.OTHER]
+        events = self.caller.receive(Official(**fields).SerializeToString())
+        return [event for event in events if event.kind is not EventKind.OTHER]
 
     def event(self, **fields: Any) -> list[VoiceEvent]:
         return self.sends(event=Event(**fields))
@@ -239,10 +239,10 @@ def test_noise_that_makes_no_turn_leaves_none_open() -> None:
 
 def test_partial_transcripts_are_what_each_adds() -> None:
     agent = Agent()
-    found = agent.recognizes("turn", final=False) + agent.recognizes("turn it", final=False)
-    found += agent.recognizes("turn it", final=False) + agent.recognizes("turn it on", final=True)
-    found += agent.recognizes("please", final=False)
-    assert [(event.kind.value, event.text, event.item_id) for event in found] == [
+    events = agent.recognizes("turn", final=False) + agent.recognizes("turn it", final=False)
+    events += agent.recognizes("turn it", final=False) + agent.recognizes("turn it on", final=True)
+    events += agent.recognizes("please", final=False)
+    assert [(event.kind.value, event.text, event.item_id) for event in events] == [
         ("asr_partial", "turn", "segment-1"),
         ("asr_partial", " it", "segment-1"),
         ("asr_final", "turn it on", "segment-1"),
@@ -305,8 +305,8 @@ class Room:
         self.caller.receive(AgentState("listening"))
 
     def gets(self, *messages: Any) -> list[VoiceEvent]:
-        found = [event for message in messages for event in self.caller.receive(message)]
-        return [event for event in found if event.kind is not EventKind.OTHER]
+        events = [event for message in messages for event in self.caller.receive(message)]
+        return [event for event in events if event.kind is not EventKind.OTHER]
 
     def kinds(self, *messages: Any) -> list[str]:
         return [event.kind.value for event in self.gets(*messages)]
@@ -347,8 +347,8 @@ def test_without_a_secret_nothing_is_joined() -> None:
 
 def test_the_session_is_ready_when_an_agent_is() -> None:
     caller = RoomCaller(CallerOptions(token="secret"))
-    found = [event.kind for item in (RoomJoined(), AgentState("initializing")) for event in caller.receive(item)]
-    assert EventKind.READY not in found
+    event_kinds = [event.kind for item in (RoomJoined(), AgentState("initializing")) for event in caller.receive(item)]
+    assert EventKind.READY not in event_kinds
     assert [event.kind for event in caller.receive(AgentState("listening"))] == [EventKind.READY]
 
 

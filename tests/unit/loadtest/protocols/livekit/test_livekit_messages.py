@@ -116,7 +116,7 @@ def test_what_is_no_message() -> None:
 
 def usage(*models: dict[str, Any]) -> Any:
     """An AgentSessionUsage as it is decoded."""
-    total = official.AgentSessionUsage(model_usage=[official.ModelUsage(**each) for each in models])
+    total = official.AgentSessionUsage(model_usage=[official.ModelUsage(**model) for model in models])
     updated = official.AgentSessionEvent.SessionUsageUpdated(usage=total)
     sent = official.AgentSessionMessage(event=official.AgentSessionEvent(session_usage_updated=updated))
     _, event = messages.decode(sent.SerializeToString())
@@ -134,8 +134,14 @@ def report(**values: float) -> Any:
 
 
 def test_latencies_are_by_livekits_names_in_ns() -> None:
-    found = latencies_ns(report(transcription_delay=0.1, end_of_turn_delay=0.5, llm_node_ttft=0.25, llm_node_tps=40.0))
-    assert found == {"transcription_delay": 100_000_000, "end_of_turn_delay": 500_000_000, "llm_node_ttft": 250_000_000}
+    latencies = latencies_ns(
+        report(transcription_delay=0.1, end_of_turn_delay=0.5, llm_node_ttft=0.25, llm_node_tps=40.0)
+    )
+    assert latencies == {
+        "transcription_delay": 100_000_000,
+        "end_of_turn_delay": 500_000_000,
+        "llm_node_ttft": 250_000_000,
+    }
 
 
 @pytest.mark.parametrize("value", [0.0, -0.1, math.nan, math.inf, 86_401.0])
@@ -197,11 +203,11 @@ def session(name: str) -> Sequence[VoiceEvent]:
         elif "played" in line:
             assert list(caller.played(marks.popleft())) == [FINISHED]
         else:
-            found = caller.receive(base64.b64decode(line["binary"]))
-            marks.extend(event.text or "" for event in found if event.kind is EventKind.MARK)
-            if any(event.kind is EventKind.CLEAR for event in found):
+            received = caller.receive(base64.b64decode(line["binary"]))
+            marks.extend(event.text or "" for event in received if event.kind is EventKind.MARK)
+            if any(event.kind is EventKind.CLEAR for event in received):
                 assert list(caller.played(marks.popleft())) == [FINISHED]
-            events += found
+            events += received
     return events
 
 

@@ -54,8 +54,8 @@ def test_the_trace_goes_into_the_handshake_and_before_each_turn() -> None:
     assert request.headers == (("Authorization", "Bearer secret"), ("traceparent", TRACE), ("x-a", "b"))
     turns = [read(message) for _ in range(2) for message in caller.begin_turn(TURN)]
     wanted = {"traceparent": TRACE, "metadata": {"cohort": "new"}}
-    assert [each["type"] for each in turns] == ["client-message"] * 2
-    assert [each["data"] for each in turns] == [{"t": "trace", "d": {**wanted, "turn": turn}} for turn in (1, 2)]
+    assert [message["type"] for message in turns] == ["client-message"] * 2
+    assert [message["data"] for message in turns] == [{"t": "trace", "d": {**wanted, "turn": turn}} for turn in (1, 2)]
 
 
 def test_without_a_trace_nothing_precedes_a_turn() -> None:
@@ -249,12 +249,12 @@ def of_kind(name: str, kind: EventKind) -> list[VoiceEvent]:
 @both
 def test_the_stages_come_in_the_order_in_which_they_were_sent(name: str) -> None:
     left_out = (EventKind.OTHER, EventKind.SERVICE_REPORT)
-    found = [kind.value for kind, _ in groupby(event.kind for event in session(name) if event.kind not in left_out)]
+    stages = [kind.value for kind, _ in groupby(event.kind for event in session(name) if event.kind not in left_out)]
     cut = ["clear", "response_done"]
     # Over protobuf an interruption has a frame of its own, which comes before all messages about it.
     turned = [*cut, *QUESTION] if name == "pipecat" else [QUESTION[0], *cut, *QUESTION[1:]]
     answered = [*REPLY, "response_done"]
-    assert found == ["ready", *QUESTION, *answered, *QUESTION, *REPLY, *turned, *answered, "error"]
+    assert stages == ["ready", *QUESTION, *answered, *QUESTION, *REPLY, *turned, *answered, "error"]
 
 
 @both
@@ -303,8 +303,8 @@ def test_the_bots_own_latencies_and_usage(name: str) -> None:
 
 @both
 def test_the_trace_came_back_and_a_refused_message_is_no_end(name: str) -> None:
-    (found,) = [event.metadata for event in of_kind(name, EventKind.SERVICE_REPORT) if event.metadata]
-    assert found == {"traceparent": f"00-{1:032x}-{1:016x}-01", "route": "scripted"}
+    (metadata,) = [event.metadata for event in of_kind(name, EventKind.SERVICE_REPORT) if event.metadata]
+    assert metadata == {"traceparent": f"00-{1:032x}-{1:016x}-01", "route": "scripted"}
     (error,) = of_kind(name, EventKind.ERROR)
     assert (error.message, error.fatal) == ("Unsupported type no-such-type", False)
 
@@ -428,8 +428,10 @@ def test_a_stop_that_belongs_to_the_interrupted_reply_does_not_end_the_next() ->
 
 def test_a_tool_call_without_speech_is_part_of_the_reply() -> None:
     bot = Bot()
-    found = bot.kinds("bot-llm-started", "llm-function-call-started", "bot-llm-stopped", "llm-function-call-stopped")
-    assert found == [STARTED]
+    event_kinds = bot.kinds(
+        "bot-llm-started", "llm-function-call-started", "bot-llm-stopped", "llm-function-call-stopped"
+    )
+    assert event_kinds == [STARTED]
     bot.speaks()
     (done,) = bot.does("bot-llm-stopped", "bot-tts-stopped", "bot-stopped-speaking")
     assert done.carried == {"audio", "tool_call"}
@@ -478,8 +480,8 @@ def test_what_was_typed_or_hummed_is_no_transcript(input_type: str) -> None:
 def test_partials_add_up_to_the_latest_and_begin_anew_after_a_final() -> None:
     bot = Bot()
     texts = [("tur", False), ("turn", False), ("turn", False), ("turn on", True), ("turn", False)]
-    found = [bot.does("user-input", text=text, input_type="transcription", final=final) for text, final in texts]
-    assert [[event.text for event in events] for events in found] == [["tur"], ["n"], [], ["turn on"], ["turn"]]
+    answers = [bot.does("user-input", text=text, input_type="transcription", final=final) for text, final in texts]
+    assert [[event.text for event in events] for events in answers] == [["tur"], ["n"], [], ["turn on"], ["turn"]]
 
 
 def test_the_first_of_several_channels_is_heard() -> None:
@@ -520,5 +522,5 @@ def test_a_bot_is_ready_once() -> None:
 
 
 def test_a_message_of_the_bots_own_is_none_of_rtvi() -> None:
-    found = RtviSession().receive(json.dumps({"type": "user-started-speaking"}))
-    assert [event.kind for event in found] == [EventKind.UNKNOWN]
+    events = RtviSession().receive(json.dumps({"type": "user-started-speaking"}))
+    assert [event.kind for event in events] == [EventKind.UNKNOWN]

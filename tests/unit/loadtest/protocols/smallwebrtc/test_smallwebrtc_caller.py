@@ -44,15 +44,15 @@ class Call:
         self.sent: list[Outgoing] = [*self.caller.opened()]
 
     def get(self, *messages: Any) -> list[VoiceEvent]:
-        found: list[VoiceEvent] = []
+        events: list[VoiceEvent] = []
         for message in messages:
-            found += self.caller.receive(message)
+            events += self.caller.receive(message)
             self.sent += self.caller.pending()
-        return [event for event in found if event.kind is not EventKind.OTHER]
+        return [event for event in events if event.kind is not EventKind.OTHER]
 
     def respond(self, body: object, status: int = 200, *headers: tuple[str, str]) -> list[VoiceEvent]:
         """Answer the request that was sent last."""
-        (*_, request) = [each for each in self.sent if isinstance(each, HttpRequest)]
+        (*_, request) = [message for message in self.sent if isinstance(message, HttpRequest)]
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         name = request.request_id
         return self.get(
@@ -68,7 +68,7 @@ class Call:
         return self
 
     def requests(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(each.url, json.loads(each.body)) for each in self.sent if isinstance(each, HttpRequest)]
+        return [(message.url, json.loads(message.body)) for message in self.sent if isinstance(message, HttpRequest)]
 
 
 def kinds(events: list[VoiceEvent]) -> list[EventKind]:
@@ -168,7 +168,7 @@ def test_an_answer_that_is_none_is_fatal(body: object) -> None:
     call = Call()
     call.get(LocalOffer("v=0"))
     assert failure(call.respond(body)) == Failure("protocol_violation", "malformed_message")
-    assert not any(isinstance(each, RemoteAnswer) for each in call.sent)
+    assert not any(isinstance(message, RemoteAnswer) for message in call.sent)
 
 
 def test_a_session_without_a_name_is_fatal() -> None:

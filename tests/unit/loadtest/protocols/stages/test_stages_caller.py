@@ -97,16 +97,16 @@ def test_speech_begins_with_first_sentence_and_next_ones_wait() -> None:
     services.words(" a coat. Bye.", why="stop")
     services.words_end()
     assert services.last("speech") is first, "one sentence is spoken at a time"
-    found = services.speech(b"\1\0" * 10)
+    events = services.speech(b"\1\0" * 10)
     assert json.loads(services.last("speech").body)["input"] == "Take a coat."
-    found += services.speech(b"\2\0" * 10)
+    events += services.speech(b"\2\0" * 10)
     assert json.loads(services.last("speech").body)["input"] == "Bye."
-    assert EventKind.RESPONSE_DONE not in kinds(found)
-    found += services.speech(b"\3\0" * 10)
-    assert b"".join(event.audio or b"" for event in found) == b"\1\0" * 10 + b"\2\0" * 10 + b"\3\0" * 10
-    assert kinds(found)[-2:] == [EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
-    assert found[-1].carried == {"audio", "text"}
-    assert len({event.response_id for event in found if event.response_id}) == 1
+    assert EventKind.RESPONSE_DONE not in kinds(events)
+    events += services.speech(b"\3\0" * 10)
+    assert b"".join(event.audio or b"" for event in events) == b"\1\0" * 10 + b"\2\0" * 10 + b"\3\0" * 10
+    assert kinds(events)[-2:] == [EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
+    assert events[-1].carried == {"audio", "text"}
+    assert len({event.response_id for event in events if event.response_id}) == 1
     for request in services.requests:
         assert dict(request.headers)["traceparent"] == TRACE
     names = [request.request_id for request in services.requests]
@@ -150,7 +150,7 @@ def test_the_language_model_gets_the_conversation_so_far() -> None:
     assert body["model"] == "m"
     assert body["temperature"] == 0
     assert body["stream_options"] == {"include_usage": True}
-    assert [(each["role"], each["content"]) for each in body["messages"]] == [
+    assert [(message["role"], message["content"]) for message in body["messages"]] == [
         ("system", "Be brief."),
         ("user", "what is the weather"),
         ("assistant", "Mild."),
@@ -191,8 +191,8 @@ def test_interruption_cancels_requests_and_reply_is_canceled() -> None:
     services.take(services.caller.interrupt(120))
     assert set(services.canceled) == {old, speech}
     services.say()
-    found = services.heard("stop")
-    assert (found[0].kind, found[0].status) == (EventKind.RESPONSE_DONE, "cancelled")
+    events = services.heard("stop")
+    assert (events[0].kind, events[0].status) == (EventKind.RESPONSE_DONE, "cancelled")
     assert kinds(services.get(HttpData(old, b"data: late\n\n"))) == []
     services.begins()
     assert kinds(services.words("Fine. ")) == [EventKind.LLM_TEXT]
@@ -222,11 +222,11 @@ def test_a_recognizer_that_fails_ends_the_turn_with_its_words() -> None:
     services.say()
     name = services.last("transcriptions").request_id
     body = HttpData(name, b'{"error": {"message": "too loud"}}')
-    found = services.get(HttpHead(name, 400), body, HttpEnd(name))
-    assert kinds(found) == [EventKind.ASR_FAILED, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
-    assert found[-1].status == "failed"
-    assert found[-1].failure == Failure("http_status", "400")
-    assert "too loud" in (found[-1].message or "")
+    events = services.get(HttpHead(name, 400), body, HttpEnd(name))
+    assert kinds(events) == [EventKind.ASR_FAILED, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
+    assert events[-1].status == "failed"
+    assert events[-1].failure == Failure("http_status", "400")
+    assert "too loud" in (events[-1].message or "")
 
 
 @pytest.mark.parametrize("stage", ["completions", "speech"])
@@ -234,8 +234,8 @@ def test_failed_stage_fails_reply_and_cancels_the_others(stage: str) -> None:
     services = answering()
     services.words("One. Two.")
     failure = Failure("tcp", "ECONNRESET")
-    found = services.get(HttpFailed(services.last(stage).request_id, "the connection broke", failure))
-    assert (found[-1].kind, found[-1].status, found[-1].failure) == (EventKind.RESPONSE_DONE, "failed", failure)
+    events = services.get(HttpFailed(services.last(stage).request_id, "the connection broke", failure))
+    assert (events[-1].kind, events[-1].status, events[-1].failure) == (EventKind.RESPONSE_DONE, "failed", failure)
     other = {"completions": "speech", "speech": "completions"}[stage]
     assert services.canceled == [services.last(other).request_id]
     services.say()
@@ -246,18 +246,18 @@ def test_a_key_that_is_refused_in_a_turn_ends_the_call() -> None:
     services = answering()
     services.words("One. Two.")
     name = services.last("speech").request_id
-    found = services.get(HttpHead(name, 401), HttpEnd(name))
-    assert [event.fatal for event in found if event.kind is EventKind.ERROR] == [True]
-    assert [event.status for event in found if event.kind is EventKind.RESPONSE_DONE] == ["cancelled"]
+    events = services.get(HttpHead(name, 401), HttpEnd(name))
+    assert [event.fatal for event in events if event.kind is EventKind.ERROR] == [True]
+    assert [event.status for event in events if event.kind is EventKind.RESPONSE_DONE] == ["cancelled"]
 
 
 def test_silence_recognized_as_nothing_gets_empty_reply() -> None:
     services = Services("http-cascade")
     services.ready()
     services.say()
-    found = services.heard("  ")
-    assert kinds(found) == [EventKind.ASR_FINAL, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
-    assert found[-1].carried == frozenset()
+    events = services.heard("  ")
+    assert kinds(events) == [EventKind.ASR_FINAL, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
+    assert events[-1].carried == frozenset()
 
 
 def test_an_answer_that_was_cut_by_its_length_is_incomplete() -> None:
@@ -277,8 +277,8 @@ def test_llm_protocol_sends_caller_text_to_model_only() -> None:
     assert [request.url for request in services.requests] == ["http://gateway:4000/v1/chat/completions"]
     assert json.loads(services.last("completions").body)["messages"] == [{"role": "user", "content": "turn it on"}]
     services.begins()
-    found = [*services.words("It is on.", why="stop"), *services.words_end()]
-    assert kinds(found) == [EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
+    events = [*services.words("It is on.", why="stop"), *services.words_end()]
+    assert kinds(events) == [EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
     hidden = services.caller.capabilities.not_observable
     assert {"voice_to_voice", "tts_first_chunk_latency", "asr_final_latency"} <= set(hidden)
     assert not {"llm_first_token_latency", "itl", "tokens_per_s", "time_to_first_sentence"} & set(hidden)
@@ -297,7 +297,7 @@ def recorded(folder: Path, *lines: dict[str, Any]) -> Services:
 
 
 def asked(services: Services, before: int) -> list[str]:
-    return [json.loads(each.body)["messages"][-1]["content"] for each in services.requests[before:]]
+    return [json.loads(request.body)["messages"][-1]["content"] for request in services.requests[before:]]
 
 
 def test_recorded_partials_are_sent_to_model_at_their_times(tmp_path: Path) -> None:
@@ -342,8 +342,8 @@ def test_the_answer_to_a_part_is_no_reply(tmp_path: Path) -> None:
     for _ in range(3):
         services.frame()
     assert asked(services, 0) == ["turn", "turn it on"]
-    found = [*services.begins(), *services.words("It is on.", why="stop"), *services.words_end()]
-    assert kinds(found)[-2:] == [EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
+    events = [*services.begins(), *services.words("It is on.", why="stop"), *services.words_end()]
+    assert kinds(events)[-2:] == [EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
 
 
 def test_an_utterance_that_was_not_recorded_is_sent_as_it_is(tmp_path: Path) -> None:
@@ -387,9 +387,9 @@ def test_speech_synthesis_alone_speaks_the_text_of_the_turn() -> None:
     services.ready()
     services.say("It is on.")
     assert [request.url for request in services.requests] == ["http://gateway:4000/v1/audio/speech"]
-    found = services.speech(b"\1\0" * 10)
+    events = services.speech(b"\1\0" * 10)
     wanted = [EventKind.RESPONSE_STARTED, EventKind.AUDIO, EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
-    assert kinds(found) == wanted
+    assert kinds(events) == wanted
     hidden = services.caller.capabilities.not_observable
     assert "voice_to_voice" not in hidden
     assert {"llm_first_token_latency", "wer", "asr_final_latency"} <= set(hidden)
@@ -399,8 +399,8 @@ def test_recognition_alone_ends_with_its_transcript() -> None:
     services = Services("asr")
     services.ready()
     services.say()
-    found = services.heard("hello")
-    assert kinds(found) == [EventKind.ASR_FINAL, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
+    events = services.heard("hello")
+    assert kinds(events) == [EventKind.ASR_FINAL, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
     assert [request.url for request in services.requests] == ["http://gateway:4000/v1/audio/transcriptions"]
     hidden = services.caller.capabilities.not_observable
     assert "voice_to_voice" in hidden

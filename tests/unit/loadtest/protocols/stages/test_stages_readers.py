@@ -60,8 +60,8 @@ def read(reader: ResponseReader, items: list[HttpItem]) -> list[Part]:
 
 def events(*models: BaseModel | dict[str, Any] | str) -> bytes:
     texts = [
-        each if isinstance(each, str) else json.dumps(each) if isinstance(each, dict) else each.model_dump_json()
-        for each in models
+        model if isinstance(model, str) else json.dumps(model) if isinstance(model, dict) else model.model_dump_json()
+        for model in models
     ]
     return "".join(f"data: {text}\n\n" for text in texts).encode()
 
@@ -495,9 +495,9 @@ def pieces_of(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
 @given(streams(), st.lists(st.integers(0, 1000), max_size=8))
 @example(b"data: a\r\n\r\ndata: b\r\n\r\n", [8, 9, 10])
 def test_any_split_gives_the_events_that_the_official_package_finds(stream: bytes, cuts: list[int]) -> None:
-    found = [(event.event, event.data) for event in decoded(*pieces_of(stream, cuts)) if event.data]
+    pairs = [(event.event, event.data) for event in decoded(*pieces_of(stream, cuts)) if event.data]
     # A CR and an LF that follow one another across an empty field are one end of a line, as in the standard.
-    assert found == by_openai(stream)
+    assert pairs == by_openai(stream)
 
 
 @given(streams())

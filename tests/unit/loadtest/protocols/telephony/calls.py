@@ -62,5 +62,5 @@ def as_json(message: Message) -> object:
 
 
 if __name__ == "__main__":
-    calls = {variant: [as_json(each) for each in messages(make(variant))] for variant in VARIANTS}
+    calls = {variant: [as_json(message) for message in messages(make(variant))] for variant in VARIANTS}
     Path(sys.argv[1]).write_text(json.dumps(calls))

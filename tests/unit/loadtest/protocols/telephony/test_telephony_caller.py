@@ -69,9 +69,9 @@ def test_messages_are_numbered_and_frames_have_their_place(wire: str) -> None:
     sent += [json.loads(message) for message in caller.goodbye()]
     numbers = [number(message) for message in sent]
     kind = int if wire == "plivo" else str
-    assert numbers == [kind(each) for each in range(1, len(sent) + 1)]
+    assert numbers == [kind(place) for place in range(1, len(sent) + 1)]
     step_ms = caller.capabilities.frame_ms
-    assert places == [(each + 1, each * step_ms) for each in range(3000)]
+    assert places == [(place + 1, place * step_ms) for place in range(3000)]
     key, stream_id = STREAM[wire]
     assert all(message[key] == stream_id for message in sent[1:])
 

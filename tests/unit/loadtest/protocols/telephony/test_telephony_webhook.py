@@ -127,8 +127,8 @@ def test_only_the_first_stream_counts() -> None:
         '<Connect><Stream url="wss://a/"><Parameter name="p" value="1"/></Stream></Connect>'
         '<Connect><Stream url="wss://b/"><Parameter name="p" value="2"/></Stream></Connect>'
     )
-    found = stream_of(two, URL)
-    assert (found.url, found.parameters) == ("wss://a/", {"p": "1"})
+    parsed = stream_of(two, URL)
+    assert (parsed.url, parsed.parameters) == ("wss://a/", {"p": "1"})
 
 
 LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE r [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
@@ -155,8 +155,8 @@ def plivo(inside: str, attributes: str = 'bidirectional="true"') -> bytes:
 
 def test_plivos_stream_has_its_address_in_its_text() -> None:
     document = plivo("\n wss://agent.example/media?a=1\n", 'bidirectional="true" extraHeaders="tier=gold;user=7"')
-    found = stream_of(document, URL, PLIVO_XML)
-    assert (found.url, found.parameters) == ("wss://agent.example/media?a=1", {"tier": "gold", "user": "7"})
+    parsed = stream_of(document, URL, PLIVO_XML)
+    assert (parsed.url, parsed.parameters) == ("wss://agent.example/media?a=1", {"tier": "gold", "user": "7"})
     with pytest.raises(OpeningRefused, match='needs bidirectional="true"'):
         stream_of(plivo("wss://agent.example/media", ""), URL, PLIVO_XML)
     with pytest.raises(OpeningRefused, match="no <Stream>; it has <Speak>"):
@@ -237,9 +237,9 @@ def test_pipecat_hears_the_whole_call(variant: str) -> None:
         "the messages are no longer those that Pipecat was given; record the fixture again"
     )
     heard = [line["heard"] for line in lines if line["heard"] is not None]
-    assert [each["key"] for each in heard if "key" in each] == ["5"]
-    audio = b"".join(base64.b64decode(each["audio"]) for each in heard if "audio" in each)
-    assert {each["rate_hz"] for each in heard if "audio" in each} == {caller.capabilities.input_rate_hz}
+    assert [message["key"] for message in heard if "key" in message] == ["5"]
+    audio = b"".join(base64.b64decode(message["audio"]) for message in heard if "audio" in message)
+    assert {message["rate_hz"] for message in heard if "audio" in message} == {caller.capabilities.input_rate_hz}
     difference = pcm.from_bytes(audio).astype(int) - spoken(caller)
     # G.711 keeps 13 or 14 bits of a loud sample: its steps near half of full scale are 1024 wide at most.
     assert np.abs(difference).max() <= (0 if VARIANTS[variant][0] in ("exotel", "vonage") else 512)
@@ -274,9 +274,9 @@ def test_the_signature_is_that_of_plivos_package(vector: dict[str, Any]) -> None
 
 
 def test_twiml_of_twilios_package_is_read() -> None:
-    found = stream_of(PACKAGES["twiml"]["connect"].encode(), "https://agent.example/voice")
-    assert found.url == "wss://agent.example/media"
-    assert found.parameters == {"customer": 'Ada & "Bob" <x>', "tier": "gold"}
-    assert found.skipped == ()
+    parsed = stream_of(PACKAGES["twiml"]["connect"].encode(), "https://agent.example/voice")
+    assert parsed.url == "wss://agent.example/media"
+    assert parsed.parameters == {"customer": 'Ada & "Bob" <x>', "tier": "gold"}
+    assert parsed.skipped == ()
     after = stream_of(PACKAGES["twiml"]["after"].encode(), "https://agent.example/voice")
     assert (after.url, after.skipped) == ("wss://agent.example/media", ("Say", "Pause"))

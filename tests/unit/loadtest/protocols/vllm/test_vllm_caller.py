@@ -40,11 +40,11 @@ def test_a_turn_is_its_transcript(script: type[VllmScript]) -> None:
     line = Line("vllm-realtime", script())
     line.open()
     for turn in (1, 2):
-        found = line.turn()
-        assert kinds(found) == [EventKind.ASR_PARTIAL, *RESULT]
-        assert {event.item_id for event in found if event.text} == {f"utterance-{turn}"}
-        assert found[-1].response_id == f"result-{turn}"
-        assert found[-1].status == "completed"
+        events = line.turn()
+        assert kinds(events) == [EventKind.ASR_PARTIAL, *RESULT]
+        assert {event.item_id for event in events if event.text} == {f"utterance-{turn}"}
+        assert events[-1].response_id == f"result-{turn}"
+        assert events[-1].status == "completed"
 
 
 @pytest.mark.parametrize("script", [VllmScript, SglangScript])
@@ -53,10 +53,10 @@ def test_unrecognizable_utterance_fails_its_turn(script: type[VllmScript]) -> No
     line.open()
     line.say()
     line.finish()
-    found = line.deliver(line.script.asr_failed())
-    assert kinds(found) == [EventKind.ASR_FAILED, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
-    assert found[-1].status == "failed"
-    assert found[-1].failure is not None
+    events = line.deliver(line.script.asr_failed())
+    assert kinds(events) == [EventKind.ASR_FAILED, EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE]
+    assert events[-1].status == "failed"
+    assert events[-1].failure is not None
     assert kinds(line.turn())[-3:] == RESULT, "the session goes on"
 
 

@@ -37,16 +37,16 @@ PACKAGE = {
 
 def sent(messages: Sequence[Message]) -> list[tuple[str, dict[str, Any], bytes]]:
     """The events that the caller sent, taken apart line by line as the official package reads them."""
-    found: list[tuple[str, dict[str, Any], bytes]] = []
-    stream = b"".join(each for each in messages if isinstance(each, bytes))
+    decoded: list[tuple[str, dict[str, Any], bytes]] = []
+    stream = b"".join(message for message in messages if isinstance(message, bytes))
     while stream:
         line, _, stream = stream.partition(b"\n")
         header = json.loads(line)
         data_length, payload_length = header.get("data_length", 0), header.get("payload_length", 0)
         data = json.loads(stream[:data_length]) if data_length else {}
-        found.append((header["type"], data, stream[data_length : data_length + payload_length]))
+        decoded.append((header["type"], data, stream[data_length : data_length + payload_length]))
         stream = stream[data_length + payload_length :]
-    return found
+    return decoded
 
 
 def ready(**settings: Any) -> WyomingCaller:
@@ -124,21 +124,21 @@ def test_a_turn_goes_through_all_services_and_carries_the_trace() -> None:
     assert begun[0] == ("transcribe", {"language": "en", "context": context}, b"")
     assert begun[1] == ("audio-start", {"rate": 16_000, "width": 2, "channels": 1}, b"")
     assert sent(caller.end_turn()) == [("audio-stop", {}, b"")]
-    found = get(caller, "chunk", "transcript")
-    assert [(event.kind, event.text) for event in found] == [
+    events = get(caller, "chunk", "transcript")
+    assert [(event.kind, event.text) for event in events] == [
         (EventKind.ASR_PARTIAL, "turn "),
         (EventKind.ASR_FINAL, "turn it on – bitte"),
     ]
     assert sent(caller.pending()) == [("transcript", {"text": "turn it on – bitte", "context": context}, b"")]
-    found = get(caller, "handled-start", "handled-chunk", "handled", "handled-stop")
-    assert kinds(found) == [EventKind.RESPONSE_STARTED, EventKind.LLM_TEXT]
+    events = get(caller, "handled-start", "handled-chunk", "handled", "handled-stop")
+    assert kinds(events) == [EventKind.RESPONSE_STARTED, EventKind.LLM_TEXT]
     wanted = {"text": "It is on.", "voice": {"name": "nova", "speaker": "2"}, "context": context}
     assert sent(caller.pending()) == [("synthesize", wanted, b"")]
-    found = get(caller, "audio-start", "audio-chunk", "audio-stop")
-    audio = [event for event in found if event.kind is EventKind.AUDIO]
+    events = get(caller, "audio-start", "audio-chunk", "audio-stop")
+    audio = [event for event in events if event.kind is EventKind.AUDIO]
     assert [(event.audio, event.rate_hz) for event in audio] == [(bytes(range(100)), 22_050)]
-    assert kinds(found)[-2:] == [EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
-    assert found[-1].carried == {"audio", "text"}
+    assert kinds(events)[-2:] == [EventKind.AUDIO_DONE, EventKind.RESPONSE_DONE]
+    assert events[-1].carried == {"audio", "text"}
 
 
 @pytest.mark.parametrize("name", ["handled", "not-handled"])
@@ -146,8 +146,8 @@ def test_an_answer_that_comes_whole(name: str) -> None:
     caller = ready(stages=["handle"])
     assert sent(caller.begin_turn(SpokenText("turn it on"))) == []
     assert [kind for kind, _, _ in sent(caller.end_turn())] == ["transcript"]
-    found = get(caller, name)
-    assert kinds(found) == [EventKind.RESPONSE_STARTED, EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
+    events = get(caller, name)
+    assert kinds(events) == [EventKind.RESPONSE_STARTED, EventKind.LLM_TEXT, EventKind.RESPONSE_DONE]
     assert "voice_to_voice" in caller.capabilities.not_observable
 
 

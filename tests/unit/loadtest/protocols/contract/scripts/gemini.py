@@ -99,7 +99,7 @@ class GeminiScript(WireScript):
         odd = {"mimeType": "audio/pcm;rate=24000", "data": "AA=="}
         slow = {"mimeType": "audio/pcm;rate=1", "data": "AAA="}
         opus = {"mimeType": "audio/opus", "data": "AAA="}
-        parts = [self._content(modelTurn={"parts": [{"inlineData": each}]}) for each in (blob, odd, slow, opus)]
+        parts = [self._content(modelTurn={"parts": [{"inlineData": data}]}) for data in (blob, odd, slow, opus)]
         wrong = [self._content(modelTurn={"parts": {}}), self._content(modelTurn={"parts": [1]})]
         tool = self._message(toolCall={"functionCalls": [{"id": "1"}]})
         usage = self._message(usageMetadata={"promptTokenCount": "many"})

@@ -13,11 +13,11 @@ from tests.unit.loadtest.protocols.contract.wire_script import Messages, Refused
 
 def varint(value: int) -> bytes:
     """A whole number, seven bits a byte, the lowest first."""
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def field(number: int, value: int | bytes) -> bytes:
