@@ -52,8 +52,8 @@ def truth_of(row: list[int], **changes: int) -> list[int]:
     caller, number, speech_end, _, ended, *_ = row
     heard = speech_end + 200 * MS
     values = (caller, number, speech_end, 1, heard - 30 * MS, heard, 1, ended - MS, ended - 2 * MS, 0, 0)
-    found = dict(zip(TruthColumn, values, strict=True))
-    return [*{**found, **{TruthColumn[name]: value for name, value in changes.items()}}.values()]
+    columns = dict(zip(TruthColumn, values, strict=True))
+    return [*{**columns, **{TruthColumn[name]: value for name, value in changes.items()}}.values()]
 
 
 def made(turns: list[list[int]], truths: list[list[int]], **answer: Any) -> Figures:
@@ -74,26 +74,31 @@ def made(turns: list[list[int]], truths: list[list[int]], **answer: Any) -> Figu
 
 
 def test_cost_pacing_and_missing_frames_of_a_sender() -> None:
-    found = made([], [])
-    assert found["cpu_us"] == pytest.approx(800)  # 4 s of CPU for 5,000 frames
-    assert (found["core"], found["unsent"], found["late_p99"]) == (pytest.approx(0.4), 0, 1)
-    assert (found["turns"], found["error_p50"], found["error_max"], found["endpoint_was_limit"]) == (0, None, None, 0)
+    table_row = made([], [])
+    assert table_row["cpu_us"] == pytest.approx(800)  # 4 s of CPU for 5,000 frames
+    assert (table_row["core"], table_row["unsent"], table_row["late_p99"]) == (pytest.approx(0.4), 0, 1)
+    assert (table_row["turns"], table_row["error_p50"], table_row["error_max"], table_row["endpoint_was_limit"]) == (
+        0,
+        None,
+        None,
+        0,
+    )
     assert made([], [], sent=4000)["unsent"] == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(("sent", "has_figures"), [(0, False), (49, False), (50, True)])
 def test_a_sender_that_sent_next_to_nothing_has_no_figures(sent: int, has_figures: bool) -> None:
-    found = made([], [], sent=sent)
-    assert (found["cpu_us"] is not None, found["late_max"] is not None) == (has_figures, has_figures)
+    table_row = made([], [], sent=sent)
+    assert (table_row["cpu_us"] is not None, table_row["late_max"] is not None) == (has_figures, has_figures)
 
 
 def test_the_error_is_that_of_voice_to_voice_and_has_no_sign() -> None:
     turns = [turn(number, heard_ms=200 + 0.01 * (-1) ** number) for number in range(99)] + [turn(99, heard_ms=207)]
     truths = [truth_of(row) for row in turns]
-    found = made(turns, truths)
-    assert (found["turns"], found["compared"]) == (100, 100)
-    assert found["error_p50"] == pytest.approx(0.01)
-    assert found["error_max"] == pytest.approx(7)
+    table_row = made(turns, truths)
+    assert (table_row["turns"], table_row["compared"]) == (100, 100)
+    assert table_row["error_p50"] == pytest.approx(0.01)
+    assert table_row["error_max"] == pytest.approx(7)
     assert made(turns[:99], truths)["error_p99"] is None, "too few to say"
     chunk = [turn(0, heard_ms=170)]
     assert made(chunk, [truth_of(chunk[0])], hears="first_chunk")["error_max"] == pytest.approx(0)
@@ -107,9 +112,9 @@ def test_turns_outside_of_the_window_are_not_counted() -> None:
 
 def test_invalid_and_unanswered_turns_are_counted_without_error() -> None:
     turns = [turn(0), turn(1, heard_ms=900, state=TurnState.INVALID), turn(2, heard_ms=900, state=TurnState.UNANSWERED)]
-    found = made(turns, [truth_of(row) for row in turns], invalid_by_reason={"drift": 1})
-    assert [found[name] for name in ("turns", "invalid", "unanswered", "compared", "error_max")] == [3, 1, 1, 1, 0]
-    assert found["invalid by drift"] == 1
+    table_row = made(turns, [truth_of(row) for row in turns], invalid_by_reason={"drift": 1})
+    assert [table_row[name] for name in ("turns", "invalid", "unanswered", "compared", "error_max")] == [3, 1, 1, 1, 0]
+    assert table_row["invalid by drift"] == 1
 
 
 def test_stated_intervals_have_width_and_hold_truth_or_not() -> None:
@@ -124,8 +129,8 @@ def test_stated_intervals_have_width_and_hold_truth_or_not() -> None:
     ]
     truths = [truth_of(row) for row in turns]
     truths[6] = truth_of(turns[6], AUDIO_CERTAIN=0)
-    found = made(turns, truths)
-    assert (found["intervals"], found["outside"], found["compared"]) == (4, 2, 5)
+    table_row = made(turns, truths)
+    assert (table_row["intervals"], table_row["outside"], table_row["compared"]) == (4, 2, 5)
     truths[1] = truth_of(turns[1], AUDIO_WITHIN=MS // 10)  # the endpoint may have sent it 0.1 ms later
     assert made(turns, truths)["outside"] == 1
 
@@ -150,8 +155,8 @@ def test_an_endpoint_that_was_late_or_not_certain_was_the_limit(
     turns: int, changes: Mapping[int, dict[str, int]], was_limit: int
 ) -> None:
     every = [turn(number) for number in range(turns)]
-    found = made(every, [truth_of(row, **changes.get(number, {})) for number, row in enumerate(every)])
-    assert found["endpoint_was_limit"] == was_limit
+    table_row = made(every, [truth_of(row, **changes.get(number, {})) for number, row in enumerate(every)])
+    assert table_row["endpoint_was_limit"] == was_limit
 
 
 def test_share_of_core_needs_samples_on_both_sides_of_window() -> None:
@@ -168,19 +173,21 @@ def test_senders_take_turns_and_one_that_fails_leaves_a_sentence() -> None:
         return {"cpu_us": 1.0}
 
     trials = rounds({"x": ("a", "b"), "y": ("a",)}, 2, measure)
-    assert [(each.case, each.sender, each.round) for each in trials] == [
+    assert [(trial.case, trial.sender, trial.round) for trial in trials] == [
         *(("x", "a", 0), ("x", "b", 0), ("x", "a", 1), ("x", "b", 1), ("y", "a", 0), ("y", "a", 1))
     ]
-    assert {each.failed for each in trials if each.sender == "b"} == {"it did not start"}
+    assert {trial.failed for trial in trials if trial.sender == "b"} == {"it did not start"}
 
 
 def test_ratios_are_of_the_same_round() -> None:
     costs = {OURS: (10, 30, None, 8), CONTROL: (5, 10, 4, 0)}
-    trials = [Trial("x", who, at, {"cpu_us": cost}) for who, each in costs.items() for at, cost in enumerate(each)]
-    found = ratio(trials, "x", (OURS, CONTROL), "cpu_us")
-    assert found is not None
-    assert (found.least, found.middle, found.most) == (2, 2.5, 3)
-    assert (shown(found, "{:.1f}", with_range=True), shown(found, "{:.1f}")) == ("2.5 (2.0–3.0)", "2.5")
+    trials = [
+        Trial("x", who, at, {"cpu_us": cost}) for who, costs_us in costs.items() for at, cost in enumerate(costs_us)
+    ]
+    result = ratio(trials, "x", (OURS, CONTROL), "cpu_us")
+    assert result is not None
+    assert (result.least, result.middle, result.most) == (2, 2.5, 3)
+    assert (shown(result, "{:.1f}", with_range=True), shown(result, "{:.1f}")) == ("2.5 (2.0–3.0)", "2.5")
     assert (shown(spread([None]), "{}"), shown(spread([2.0]), "{:.0f}", with_range=True)) == ("–", "2")
 
 
@@ -194,13 +201,13 @@ def test_rows_compare_senders_and_remarks_state_faults() -> None:
         ["x: voiceprobe", "1.20", "0.30", "12.0"],
         ["x: usual locustfile", "–", "–", "40.0"],
     ]
-    found = remarks(trials, "x", OURS)
-    assert found[:3] == [
+    sentences = remarks(trials, "x", OURS)
+    assert sentences[:3] == [
         "no figure from one round, it ended with code 1",
         "2 turns whose true voice-to-voice is not within the stated interval",
         "3 turns invalid by drift",
     ]
-    assert found[3].startswith("only 94% of the turns of callers in C")
+    assert sentences[3].startswith("only 94% of the turns of callers in C")
     assert remarks(trials, "x", CONTROL) == []
 
 
@@ -235,7 +242,7 @@ def test_answer_has_events_in_order_and_names_of_one_length(tmp_path: Path) -> N
     plan = ReplyPlanner((50 * MS, 2000 * MS), "drip", 1, 0).turn()
     events = list(answer_events(plan))
     groups = [[event.due_ns for event in events if event.after_speech is after] for after in (False, True)]
-    assert groups == [sorted(each) for each in groups]
+    assert groups == [sorted(group) for group in groups]
     assert [event.after_speech for event in events] == [False] * len(groups[0]) + [True] * len(groups[1])
     assert [event.is_last for event in events] == [False] * (len(events) - 1) + [True]
     assert all(NAME.encode() in event.frame for event in events)

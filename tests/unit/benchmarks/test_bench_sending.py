@@ -22,9 +22,9 @@ def test_every_request_is_whole_and_every_span_of_it_is_taken() -> None:
         *(semconv.SPAN_CALL, semconv.SPAN_TURN, semconv.SPAN_ASR, semconv.SPAN_LLM, semconv.SPAN_TTS)
     }
     decoded = decode_traces(made)
-    assert [(each.received, each.rejected, each.fault) for each in decoded.requests] == [(BATCH_SPANS, 0, None)] * len(
-        made
-    )
+    assert [(request.received, request.rejected, request.fault) for request in decoded.requests] == [
+        (BATCH_SPANS, 0, None)
+    ] * len(made)
     assert all(abs(turn.started_unix_ns - NOW) < 1_000 * 10**9 for turn in decoded.turns)
     assert not decoded.unknown_turn_fields
 

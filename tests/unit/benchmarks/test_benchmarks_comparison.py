@@ -21,15 +21,15 @@ def test_equal_runs_have_few_marks_and_many_raw_intervals_apart(kind: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", [name for name in LATENCIES if name != "endpointing"])
 def test_figure_worse_by_a_fifth_is_marked_and_others_are_not(figure: str) -> None:
-    found = true_marks(KINDS["all of these"], figure, SEEDS)
-    assert found["marked"].of >= 0.8 * found["marked"].pairs
-    assert found["another"].of <= 10
+    marks = true_marks(KINDS["all of these"], figure, SEEDS)
+    assert marks["marked"].of >= 0.8 * marks["marked"].pairs
+    assert marks["another"].of <= 10
 
 
 def test_the_runs_have_the_features_of_their_kind() -> None:
     pair = compared(KINDS["all of these"], 1)
     assert pair.baseline.turns.turns == TURNS
-    figures = {each.figure.name: each for each in pair.differences}
+    figures = {difference.figure.name: difference for difference in pair.differences}
     assert 0.15 < (figures["cache_hits"].baseline or 0) < 0.45
     assert 0 < (figures["no_reply"].baseline or 0) < 0.06
     assert not pair.paired.is_paired

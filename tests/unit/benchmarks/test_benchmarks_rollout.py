@@ -16,7 +16,7 @@ from tests.benchmarks.rollout.generator import SAME
 from tests.benchmarks.rollout.scenarios import BIMODAL, Limit, Scenario, combinations, scenarios
 from tests.benchmarks.rollout.simulate import Simulated, looks, plan_of
 
-BY_NAME = {each.name: each for each in scenarios()}
+BY_NAME = {scenario.name: scenario for scenario in scenarios()}
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_the_quantile_sequence_covers_the_quantile_at_every_look() -> None:
 
 def test_every_scenario_has_its_own_name_and_limits() -> None:
     assert len(BY_NAME) == len(scenarios())
-    assert all(each.limits for each in scenarios())
+    assert all(scenario.limits for scenario in scenarios())
     assert len(combinations()) == len(set(combinations())) == 20
 
 
@@ -66,9 +66,9 @@ def test_the_checks_are_those_of_a_plan_without_guardrails() -> None:
 
 
 def test_looks_are_taken_every_50_to_100_turns_and_at_the_end() -> None:
-    each = list(looks(BY_NAME["identical: bimodal; 25 %"], 1234))
-    assert each[-1] == 1234
-    assert all(50 <= step <= 100 for step in np.diff([0, *each[:-1]]))
+    steps = list(looks(BY_NAME["identical: bimodal; 25 %"], 1234))
+    assert steps[-1] == 1234
+    assert all(50 <= step <= 100 for step in np.diff([0, *steps[:-1]]))
     assert list(looks(BY_NAME["identical, a look after every turn; 50 %"], 300)) == list(range(20, 301))
 
 
@@ -106,7 +106,7 @@ def test_turns_to_roll_back_count_from_onset_only() -> None:
 
 def test_a_forecast_that_says_nothing_is_no_good_one() -> None:
     limit = Limit("forecast at 25 %", 1 / 1.5, 1.5)
-    good, silent = (Simulated("promote", 1000, forecasts=(each, 1.0)) for each in (1.2, None))
+    good, silent = (Simulated("promote", 1000, forecasts=(forecast, 1.0)) for forecast in (1.2, None))
     assert ended(good, good, silent, limits=(limit,)).missed() == ()
     assert ended(good, silent, silent, limits=(limit,)).missed() == (limit,)
     assert ended(Simulated("hold", 5000), limits=(limit,)).missed() == (limit,)

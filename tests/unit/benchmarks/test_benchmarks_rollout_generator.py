@@ -109,7 +109,7 @@ def test_atoms_and_steps_are_where_they_belong() -> None:
 def test_an_hour_is_slower_for_both_cohorts() -> None:
     both = turns_of(Service(hits=None, correlation=0.0), turns=3600)  # six hours
     hours = [np.array_split(values_ms(of), 6) for of in both.first(3600)]
-    medians = np.array([[np.nanmedian(each) for each in of] for of in hours])
+    medians = np.array([[np.nanmedian(hour) for hour in of] for of in hours])
     assert np.corrcoef(medians)[0, 1] > 0.9
     assert medians[1].max() / medians[1].min() > 1.15
 
@@ -155,6 +155,6 @@ def test_a_change_begins_at_its_onset() -> None:
 def test_turns_are_lost_in_both_cohorts_alike() -> None:
     whole, lossy = (turns_of(replace(STEADY, lost=lost), turns=20_000) for lost in (0.0, 0.3))
     lengths = [np.bincount(of.control.code(CALL)) for of in (whole, lossy)]
-    means = [each[each > 0].mean() for each in lengths]
+    means = [column[column > 0].mean() for column in lengths]
     assert means[1] / means[0] == pytest.approx(0.7, abs=0.05)
     assert lossy.control_turns[-1] / 20_000 == pytest.approx(1, abs=0.1)

@@ -9,7 +9,7 @@ from tests.benchmarks.rollout.simulate import simulated
 
 pytestmark = pytest.mark.nightly
 
-BY_NAME = {each.name: each for each in scenarios()}
+BY_NAME = {scenario.name: scenario for scenario in scenarios()}
 # What decides whether the gate may be used at all.
 DECISIVE = (
     "identical: bimodal; 25 %",

@@ -29,9 +29,9 @@ def test_the_examples_of_the_package_work(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:
     for name in corpora.__all__:
-        found = getattr(corpora, name)
-        assert callable(found) or name == "LengthClass"
-        assert name == "LengthClass" or found.__doc__, name
+        member = getattr(corpora, name)
+        assert callable(member) or name == "LengthClass"
+        assert name == "LengthClass" or member.__doc__, name
 
 
 def test_a_module_of_the_package_imports_no_more_than_it_needs() -> None:

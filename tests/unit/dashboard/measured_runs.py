@@ -32,7 +32,7 @@ def written(
     """Write a run of which the first turns are invalid, and the last ones were emitted and never arrived; it says how
     many it emitted if it `ends`. The process of one that `is_lost` never announced its end."""
     worker = f"worker-{run_id}"
-    found = [
+    kept = [
         client_turn(
             index,
             run_id=run_id,
@@ -43,11 +43,11 @@ def written(
         )
         for index in range(turns)
     ]
-    found = [
+    kept = [
         msgspec.structs.replace(
             turn, outcome="invalid" if index < invalid else "ok", span_id=f"{hash_of(run_id)}{index:08x}"
         )
-        for index, turn in enumerate(found)
+        for index, turn in enumerate(kept)
     ]
     declared = {"voice.run.process_id": worker, **({"voice.run.calibrated_to_ms": calibrated} if calibrated else {})}
     spans = [
@@ -57,8 +57,8 @@ def written(
     attributes = {"run_id": run_id, "process_id": worker}
     emitted = PointRow(semconv.METRIC_TURNS_EMITTED, at + 60 * SECOND, float(turns + lost), attributes, "voiceprobe")
     with StoreWriter(folder) as writer:
-        writer.append(Batch(found[:turns], spans, [emitted] if ends else []))
-    return found
+        writer.append(Batch(kept[:turns], spans, [emitted] if ends else []))
+    return kept
 
 
 def hash_of(run_id: str) -> str:

@@ -41,9 +41,9 @@ def pictures(app: AppTest) -> list[str]:
 
 def chip(app: AppTest) -> str:
     """The chip that says how far the figures of a page can be trusted."""
-    labels = [each.proto.popover.label for each in app.get("popover")]
-    (found,) = [label for label in labels if not label.startswith("Filters")]
-    return str(found)
+    labels = [element.proto.popover.label for element in app.get("popover")]
+    (shown,) = [label for label in labels if not label.startswith("Filters")]
+    return str(shown)
 
 
 def says(html: str, *parts: str, no: Iterable[str] = ()) -> None:

@@ -81,12 +81,12 @@ class Rollout:
 def turns_of(of: Rollout, begins_unix_ns: int, places: range, share: float) -> list[Turn]:
     """Turns of calls of four, so large a share of the calls on the candidate."""
     rng = np.random.default_rng((of.seed, places.start))
-    found: list[Turn] = []
+    turns: list[Turn] = []
     for index in places:
         call = index // 4
         is_candidate = call % 10 < share * 10
         value = 450 + 150 * float(rng.lognormal(0, 0.35)) + (of.slower_ms if is_candidate else 0)
-        found.append(
+        turns.append(
             client_turn(
                 index,
                 voice_to_voice_ms=None if rng.random() < 0.004 else value,
@@ -102,8 +102,8 @@ def turns_of(of: Rollout, begins_unix_ns: int, places: range, share: float) -> l
             )
         )
         if of.invalid_each and index % of.invalid_each == 7:
-            found[-1] = msgspec.structs.replace(found[-1], outcome="invalid", invalid_reasons=("a frame was late",))
-    return found
+            turns[-1] = msgspec.structs.replace(turns[-1], outcome="invalid", invalid_reasons=("a frame was late",))
+    return turns
 
 
 def fill_rollout(store: Path, of: Rollout, now_unix_ns: int, text: str = PLAN) -> Path:
@@ -119,8 +119,8 @@ def fill_rollout(store: Path, of: Rollout, now_unix_ns: int, text: str = PLAN) -
             written = until
             at = begins + until * S
             with StoreReader(store, wall_clock_ns=lambda at=at: at) as reader:
-                found = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
-            verdict = decide(plan, evidence_of(found), log.history, at)
+                evidence = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
+            verdict = decide(plan, evidence_of(evidence), log.history, at)
             log.append(plan, verdict)
             if of.moves and verdict.verdict == "promote" and verdict.next_stage is not None:
                 log.move(verdict.next_stage.name, at)

@@ -104,8 +104,8 @@ def test_the_waterfall_shows_both_sides_and_the_whole_wait() -> None:
     assert data["whole"][0] < speech["from"] < low, "a partial transcript of long ago is outside the view"
     assert data["origin"] == "the end of the caller's speech"
     begins = [row[2] for row in waterfall_table(picture).rows]
-    assert any(each.startswith(MINUS) for each in begins)
-    assert not any("-" in each for each in begins)
+    assert any(begin.startswith(MINUS) for begin in begins)
+    assert not any("-" in begin for begin in begins)
 
 
 def compared_with_base(shift_ms: float, *, is_unanswered: bool = False) -> RunComparison:
@@ -117,11 +117,11 @@ def compared_with_base(shift_ms: float, *, is_unanswered: bool = False) -> RunCo
 
 
 def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
-    found = compared_with_base(-300.0)
-    picture = charts.run_differences([found], 1e8)
+    comparison = compared_with_base(-300.0)
+    picture = charts.run_differences([comparison], 1e8)
     cells = " ".join(cell for row in picture.table.rows for cell in row)
     texts = " ".join(row["text"] for row in picture.rows)
-    for text in (cells, texts, plain(several_runs.comparison_table(found))):
+    for text in (cells, texts, plain(several_runs.comparison_table(comparison))):
         assert re.search(rf"{MINUS}[23]\d\d ms", text)
         assert not re.search(r"(?<!\w)-\d", text)
 
@@ -162,7 +162,7 @@ def test_chart_has_its_sentence_and_its_table_on_demand() -> None:
     app = AppTest.from_string(APP, default_timeout=60).run()
     assert not app.exception
     assert pictures(app) == ["Latency rises from 1 to 2"]
-    assert [each.label for each in app.expander] == ["Table: Latency over time"]
+    assert [expander.label for expander in app.expander] == ["Table: Latency over time"]
     assert not app.get("html")
     html = table_html(ChartTable("Latency over time", ("from", "p95"), [("12:00", "640 ms")]))
     assert plain(html) == "Latency over time from p95 12:00 640 ms"
@@ -203,8 +203,8 @@ def contrast(one: str, other: str) -> float:
 
 def variables(theme: str) -> dict[str, str]:
     """Each color of the style sheet."""
-    found = re.findall(r"--vp-([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", stylesheet())
-    return {name: {"light": light, "dark": dark}[theme] for name, light, dark in found}
+    pairs = re.findall(r"--vp-([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", stylesheet())
+    return {name: {"light": light, "dark": dark}[theme] for name, light, dark in pairs}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -220,12 +220,12 @@ def test_text_and_marks_contrast_with_every_background(theme: str) -> None:
     pairs += [(state, colors[f"{state}-soft"]) for state in ("met", "missed", "unknown")]
     pairs += [("ink", colors["unknown-soft"])]
     faint = {(name, ground): contrast(colors[name], ground) for name, ground in pairs}
-    assert {pair: round(found, 2) for pair, found in faint.items() if found < 4.5} == {}
+    assert {pair: round(ratio, 2) for pair, ratio in faint.items() if ratio < 4.5} == {}
     marks = {name: getattr(drawn, name) for name in ("p50", "p95", "p99", "speech", "playing")}
     marks |= {f"series {place}": color for place, color in enumerate((*drawn.series, *drawn.stages))}
     marks |= {name: color for name, color in colors.items() if name.startswith("cohort")}
     faint_marks = {name: round(contrast(color, GROUNDS[theme]), 2) for name, color in marks.items()}
-    assert {name: found for name, found in faint_marks.items() if found < 3} == {}
+    assert {name: ratio for name, ratio in faint_marks.items() if ratio < 3} == {}
 
 
 def budget(*left: float | None) -> ErrorBudget:
@@ -240,6 +240,6 @@ def test_budget_day_is_drawn_at_its_share_and_overspent_is_named() -> None:
     picture = charts.budget_days(budget(None, 1.0, 0.25, -99.0))
     assert [(row["day"], row["left"]) for row in picture.rows] == [(-3, None), (-2, 1.0), (-1, 0.25), (0, -2.0)]
     assert picture.rows[-1]["text"] == picture.table.rows[-1][1] == "overspent ×100.0"
-    line = next(each for each in picture.spec["layer"] if each["mark"]["type"] == "line")
+    line = next(layer for layer in picture.spec["layer"] if layer["mark"]["type"] == "line")
     assert line["encoding"]["y"]["scale"]["domainMax"] == 1
     assert "datum.value <= -2.0 ? '≤ '" in json.dumps(line["encoding"]["y"]["axis"], ensure_ascii=False)

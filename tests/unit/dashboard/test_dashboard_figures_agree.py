@@ -204,7 +204,7 @@ def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
     known = [turn for turn in world.valid if key(turn) is not None]
     slowest = [turn.span_id for turn in sorted(known, key=lambda turn: (-(key(turn) or 0), turn.started_unix_ns))]
     assert [turn.span_id for turn in world.now.slowest] == slowest[:5]
-    assert [each.turn.span_id for each in world.report.pictures.slowest] == slowest[:5]
+    assert [row.turn.span_id for row in world.report.pictures.slowest] == slowest[:5]
     by_trace = {(turn.trace_id, turn.turn_index): turn.span_id for turn in world.turns if turn.source == "client"}
     assert [by_trace[turn.trace_id, turn.turn_index] for turn in world.listed.turns[:20]] == slowest[:20]
     assert [by_trace[turn.trace_id, turn.turn_index] for turn in world.listed.outliers[:20]] == slowest[:20]
@@ -239,21 +239,21 @@ def test_turns_that_were_not_answered_are_counted_alike(world: World) -> None:
 @pytest.mark.parametrize("metric", ["voice_to_voice", "asr_final_latency", "llm_first_token_latency", "endpointing"])
 def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
     values = world.values(metric)
-    found = world.summary_object["metrics"][metric]
-    assert found["n"] == len(values)
+    written = world.summary_object["metrics"][metric]
+    assert written["n"] == len(values)
     expected = np.quantile(values, [0.5, 0.95, 0.99])
-    named = [found[f"{name}_s"] * 1e9 for name in ("p50", "p95", "p99")]
+    named = [written[f"{name}_s"] * 1e9 for name in ("p50", "p95", "p99")]
     assert named == pytest.approx(expected, rel=1e-9)
     label = METRICS[metric].label
     mark = r"\*?"
     in_ms = [re.escape(milliseconds(value)) for value in named]
-    row = re.escape(label) + "".join(rf"\s+{each}{mark}" for each in in_ms)
+    row = re.escape(label) + "".join(rf"\s+{text}{mark}" for text in in_ms)
     assert re.search(row, world.terminal)
-    row = re.escape(label) + r"\** \|" + r" \|".join(rf" {each}\\?{mark}" for each in in_ms)
+    row = re.escape(label) + r"\** \|" + r" \|".join(rf" {text}\\?{mark}" for text in in_ms)
     assert re.search(row, world.files[MARKDOWN].decode())
     assert world.now.summary is not None
     in_page = [re.escape(milliseconds(value, unit=False)) for value in named]
-    row = re.escape(label) + "".join(rf"\s+{each}" for each in in_page)
+    row = re.escape(label) + "".join(rf"\s+{text}" for text in in_page)
     assert re.search(row, plain(figures.stages(world.now.summary, world.now.statuses)))
 
 
@@ -261,8 +261,8 @@ def test_client_service_delta_is_of_counted_turns_only(world: World) -> None:
     services = {(turn.trace_id, turn.turn_index) for turn in world.turns if turn.source == "service"}
     heard = [turn for turn in world.valid if METRICS["voice_to_voice"].value(turn) is not None]
     joined = sum((turn.trace_id, turn.turn_index) in services for turn in heard)
-    found = world.summary_object["client_service_delta"]
-    assert (found["joined"], found["client_only"]) == (joined, len(heard) - joined)
+    client_service_delta = world.summary_object["client_service_delta"]
+    assert (client_service_delta["joined"], client_service_delta["client_only"]) == (joined, len(heard) - joined)
     assert 0 < joined < len(heard)
     assert f"client against service on {joined} turns" in world.terminal
     assert world.now.summary is not None
@@ -297,15 +297,15 @@ def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path) -> None:
 def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
     reported = [turn for turn in world.valid if turn.fallback is not None or turn.route is not None]
     fell_back = [turn for turn in reported if turn.fallback is not None]
-    found = world.summary_object
-    assert (found["fallback"]["reported"], found["fallback"]["rate"]) == (
+    summary = world.summary_object
+    assert (summary["fallback"]["reported"], summary["fallback"]["rate"]) == (
         len(reported),
         pytest.approx(len(fell_back) / len(reported)),
     )
     assert f"{percent(len(fell_back) / len(reported))} of {len(reported)} turns that reported" in world.terminal
     cached = [turn for turn in world.valid if turn.cache_hit is not None]
     hits = sum(bool(turn.cache_hit) for turn in cached)
-    assert (found["cache"]["reported"], found["cache"]["hits"]) == (len(cached), hits)
+    assert (summary["cache"]["reported"], summary["cache"]["hits"]) == (len(cached), hits)
     assert f"{percent(hits / len(cached))} hits of {len(cached)} turns that reported" in world.terminal
     assert world.now.summary is not None
     shown = plain(figures.cohorts(world.now.summary.cohorts, world.now.cohort_statuses))
@@ -317,39 +317,43 @@ def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
 
 
 def test_objectives_are_counted_alike(world: World) -> None:
-    found = {each["name"]: (each["good"], each["eligible"], each["met"]) for each in world.summary_object["objectives"]}
-    shown = {
-        each.verdict.name: (each.verdict.good, each.verdict.eligible, each.verdict.met) for each in world.now.statuses
+    expected = {
+        objective["name"]: (objective["good"], objective["eligible"], objective["met"])
+        for objective in world.summary_object["objectives"]
     }
-    assert shown == found
-    sentences = [each["sentence"] for each in world.summary_object["objectives"]]
+    shown = {
+        status.verdict.name: (status.verdict.good, status.verdict.eligible, status.verdict.met)
+        for status in world.now.statuses
+    }
+    assert shown == expected
+    sentences = [objective["sentence"] for objective in world.summary_object["objectives"]]
     suite = ET.fromstring(world.files[JUNIT])  # noqa: S314 - our own file
-    failed = [each.get("message", "") for case in suite.iter("testcase") for each in case]
-    for each in world.summary_object["objectives"]:
-        if each["met"] is False:
-            assert any(each["sentence"] in message for message in failed)
+    failed = [element.get("message", "") for case in suite.iter("testcase") for element in case]
+    for objective in world.summary_object["objectives"]:
+        if objective["met"] is False:
+            assert any(objective["sentence"] in message for message in failed)
     assert all(sentence in plain(world.files[HTML].decode()) for sentence in sentences)
 
 
 def test_objective_counts_every_turn_that_has_stage_value(world: World) -> None:
     """“31 of 31” for a stage with n = 34: undecided turns are open, and counted."""
     objectives = world.summary_object["objectives"]
-    for each, objective in zip(objectives, world.report.objectives, strict=True):
-        assert each["good"] + each["bad"] + sum(each["open"].values()) == each["eligible"]
+    for counted, objective in zip(objectives, world.report.objectives, strict=True):
+        assert counted["good"] + counted["bad"] + sum(counted["open"].values()) == counted["eligible"]
         if objective.metric is None:
-            assert each["eligible"] == len(world.counted)
+            assert counted["eligible"] == len(world.counted)
         elif objective.metric != "connect":
-            assert each["eligible"] == len(world.counted)
+            assert counted["eligible"] == len(world.counted)
             n = world.summary_object["metrics"][objective.metric]["n"]
-            assert n == len(world.values(objective.metric)) <= each["eligible"]
+            assert n == len(world.values(objective.metric)) <= counted["eligible"]
 
 
 def test_the_page_of_caches_counts_alike(world: World) -> None:
-    found, cache = world.summary_object["cache"], world.cache.cache
-    assert (cache.reported, cache.hits, cache.turns) == (found["reported"], found["hits"], len(world.valid))
-    groups = {each.name: each for each in cache.waits["fallback"]}
+    counts, cache = world.summary_object["cache"], world.cache.cache
+    assert (cache.reported, cache.hits, cache.turns) == (counts["reported"], counts["hits"], len(world.valid))
+    groups = {wait.name: wait for wait in cache.waits["fallback"]}
     assert groups["rule"].turns == world.summary_object["fallback"]["by_kind"]["rule"]
-    assert sum(each.turns for each in groups.values()) == len(world.valid)
+    assert sum(wait.turns for wait in groups.values()) == len(world.valid)
 
 
 def test_instrument_page_counts_same_invalid_turns_as_summary(world: World) -> None:
@@ -360,33 +364,35 @@ def test_instrument_page_counts_same_invalid_turns_as_summary(world: World) -> N
 def test_the_page_of_cohorts_counts_alike(world: World) -> None:
     compared = world.cohorts.comparison
     assert compared is not None
-    of_command = {each["name"]: each["turns"] for each in world.summary_object["cohorts"]}
+    of_command = {cohort["name"]: cohort["turns"] for cohort in world.summary_object["cohorts"]}
     for size in (compared.candidate, compared.control):
-        found = of_command[size.cohort]
-        assert (size.turns, size.invalid, size.eligible) == (found["total"], found["invalid"], found["eligible"])
+        counts = of_command[size.cohort]
+        assert (size.turns, size.invalid, size.eligible) == (counts["total"], counts["invalid"], counts["eligible"])
         assert size.turns == sum(turn.cohort == size.cohort for turn in world.counted)
 
 
 def test_the_page_of_objectives_counts_alike(world: World) -> None:
-    of_command = {each["name"]: (each["bad"], each["eligible"]) for each in world.summary_object["objectives"]}
+    of_command = {
+        objective["name"]: (objective["bad"], objective["eligible"]) for objective in world.summary_object["objectives"]
+    }
     counted = {budget.name: budget.windows[-1].counts for budget in world.budgets.burn.budgets}
     assert {name: (counts.bad, counts.eligible) for name, counts in counted.items()} == of_command
 
 
 def test_the_list_of_runs_has_the_figures_of_the_run(world: World) -> None:
-    found = world.summary_object
-    assert (world.entry.turns, world.entry.invalid) == (found["turns"]["total"], found["turns"]["invalid"])
+    summary = world.summary_object
+    assert (world.entry.turns, world.entry.invalid) == (summary["turns"]["total"], summary["turns"]["invalid"])
 
 
 def test_calls_are_counted_alike_whatever_their_first_turn_asks(world: World) -> None:
     callers = [turn for turn in world.turns if turn.source == "client" and turn.phase_kind != "ramp"]
     calls = [turn for turn in callers if turn.outcome != "invalid" and turn.connect_ns is not None]
     assert any(turn.turn_kind == "silence" for turn in calls)
-    found = world.summary_object
-    (objective,) = (each for each in found["objectives"] if each["name"] == "connect")
-    hold = next(each for each in found["phases"] if each["name"] == "hold")
+    summary = world.summary_object
+    (objective,) = (entry for entry in summary["objectives"] if entry["name"] == "connect")
+    hold = next(phase for phase in summary["phases"] if phase["name"] == "hold")
     decided = objective["good"] + objective["bad"]
-    counted = (decided, found["metrics"]["connect"]["n"], hold["metrics"]["connect"]["n"])
+    counted = (decided, summary["metrics"]["connect"]["n"], hold["metrics"]["connect"]["n"])
     assert counted == (len(calls), len(calls), len(calls))
     assert re.search(rf"Connect .* {len(calls)}\n", world.terminal)
 

@@ -46,10 +46,10 @@ def test_a_choice_of_a_value_is_asked_of_its_dimension(name: str, dimension: str
 
 def test_a_list_of_turns_asks_the_store_for_what_the_link_says() -> None:
     asked = TurnsChoice("x", from_ms=500, below_ms=600, since_s=10, until_s=20).question(Choice(run="r", window="1m"))
-    found, ms = asked.search, 1_000_000
-    assert (asked.filter.run_id, found.since_unix_ns, found.until_unix_ns) == ("r", 10 * NS_PER_S, 20 * NS_PER_S)
+    query, ms = asked.search, 1_000_000
+    assert (asked.filter.run_id, query.since_unix_ns, query.until_unix_ns) == ("r", 10 * NS_PER_S, 20 * NS_PER_S)
     assert (asked.filter.since_unix_ns, asked.filter.until_unix_ns) == (None, None)
-    assert (asked.window_ns, found.from_ns, found.below_ns) == (None, 500 * ms, 600 * ms)
+    assert (asked.window_ns, query.from_ns, query.below_ns) == (None, 500 * ms, 600 * ms)
 
 
 def test_a_list_of_runs_is_filtered_as_of_the_moment_when_it_is_looked_at() -> None:
@@ -69,7 +69,7 @@ CHOICES = (
 )
 
 
-@pytest.mark.parametrize("choice", [*CHOICES, *(type(each)() for each in CHOICES)])
+@pytest.mark.parametrize("choice", [*CHOICES, *(type(choice)() for choice in CHOICES)])
 def test_a_link_gives_the_choice_back(choice: LinkChoice) -> None:
     assert type(choice).of(choice.query()) == (choice, [])
 
@@ -83,7 +83,7 @@ def test_a_link_of_any_names_gives_the_choice_back(choice: Choice) -> None:
 def test_pages_share_the_cohort_and_no_other_parameter() -> None:
     others = {"trace", "turn", "view", "objective", "control", "candidate", "turns", "ticked", "stage"}
     others |= {"baseline", "margin"}
-    every = [name for choice in CHOICES for name in (each.name for each in fields(choice))]  # pyright: ignore[reportArgumentType]
+    every = [name for choice in CHOICES for name in (field.name for field in fields(choice))]  # pyright: ignore[reportArgumentType]
     assert sorted(name for name in set(every) if every.count(name) > 1) == ["cohort"]
     assert not others & set(every)
     assert set(RunsChoice.names()) <= set(LABELS)
@@ -117,13 +117,13 @@ def test_pages_share_the_cohort_and_no_other_parameter() -> None:
 def test_a_value_that_cannot_be_meant_is_left_out_with_a_sentence(
     kind: type[LinkChoice], link: dict[str, str], fault: str
 ) -> None:
-    choice, (found,) = kind.of({**link, "theme": "x", "run": ""})
+    choice, (reported,) = kind.of({**link, "theme": "x", "run": ""})
     assert (choice, choice.query()) == (kind(), {})
-    assert fault in found
-    assert len(found) < 250
+    assert fault in reported
+    assert len(reported) < 250
 
 
-@pytest.mark.parametrize("kind", [type(each) for each in CHOICES])
+@pytest.mark.parametrize("kind", [type(choice) for choice in CHOICES])
 @given(data=st.data())
 def test_no_link_breaks_a_page(kind: Any, data: st.DataObject) -> None:
     link = data.draw(st.dictionaries(st.sampled_from(kind.names()), st.text(max_size=12)))
@@ -170,7 +170,7 @@ def progress() -> RolloutProgress:
             verdict=decision, sentence="", reasons=(), turns_needed=None, plan=plan, stage="", share=0.05, cohorts=None
         )
         verdicts.append(LoggedVerdict(NEWEST_UNIX_NS - round(age_h * HOUR_NS), stage, None, verdict))
-    points = (FunnelPoint(each.at_unix_ns, each.stage, each.decision, None, None, None) for each in verdicts)
+    points = (FunnelPoint(entry.at_unix_ns, entry.stage, entry.decision, None, None, None) for entry in verdicts)
     changes = tuple(verdicts[place] for place in (5, 4, 2, 1, 0))
     return RolloutProgress(verdicts[-1], funnel=Funnel(tuple(points)), changes=changes, ready_unix_ns=None, **none)
 
@@ -190,11 +190,11 @@ def progress() -> RolloutProgress:
 )
 def test_the_looks_that_a_link_means(link: dict[str, str], of_chart: list[float], of_history: list[float]) -> None:
     choice, faults = RolloutChoice.of(link)
-    found = choice.narrowed(progress())
+    shown = choice.narrowed(progress())
     assert (faults, choice.narrows) == ([], bool(link))
-    assert found.newest == progress().newest, "the result of the newest look stays"
-    assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.funnel.points] == of_chart
-    assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.changes] == of_history
+    assert shown.newest == progress().newest, "the result of the newest look stays"
+    assert [(NEWEST_UNIX_NS - point.at_unix_ns) / HOUR_NS for point in shown.funnel.points] == of_chart
+    assert [(NEWEST_UNIX_NS - change.at_unix_ns) / HOUR_NS for change in shown.changes] == of_history
 
 
 @pytest.mark.slow

@@ -63,9 +63,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of objectives that the launcher was given; it is not there yet."""
-    found = tmp_path / "objectives.yaml"
-    monkeypatch.setenv(ENV_SLO, str(found))
-    return found
+    objectives_file = tmp_path / "objectives.yaml"
+    monkeypatch.setenv(ENV_SLO, str(objectives_file))
+    return objectives_file
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def in_force() -> ObjectivesInForce:
 
 
 def judged(view: NowView) -> list[bool | None]:
-    return [each.verdict.met for each in view.statuses]
+    return [status.verdict.met for status in view.statuses]
 
 
 def test_the_default_objectives_are_parsed_once(monkeypatch: pytest.MonkeyPatch, parsed: list[Path | None]) -> None:
@@ -123,8 +123,8 @@ def test_every_read_reports_fault_until_a_version_is_usable(file: Path) -> None:
             with pytest.raises(ConfigError):
                 in_force()
     file.write_text(objectives_text(None))
-    found = in_force()
-    assert (list(found.objectives), found.fault) == (default_objectives(), None)
+    current = in_force()
+    assert (list(current.objectives), current.fault) == (default_objectives(), None)
 
 
 @pytest.mark.parametrize("damage", [lambda file: file.write_text(UNUSABLE), lambda file: file.unlink()])
@@ -135,10 +135,10 @@ def test_unusable_objectives_leave_previous_version_in_force(
     former = in_force()
     parsed.clear()
     damage(file)
-    found = [in_force() for _ in range(3)]
-    assert [each.objectives for each in found] == [former.objectives] * 3
-    assert all(STILL in (each.fault or "") and str(file) in (each.fault or "") for each in found)
-    assert all("\n" not in (each.fault or "") for each in found)
+    answers = [in_force() for _ in range(3)]
+    assert [answer.objectives for answer in answers] == [former.objectives] * 3
+    assert all(STILL in (answer.fault or "") and str(file) in (answer.fault or "") for answer in answers)
+    assert all("\n" not in (answer.fault or "") for answer in answers)
     file.write_text(MISSED)
     mended = in_force()
     assert mended.fault is None
@@ -160,15 +160,15 @@ def test_a_file_that_could_not_be_read_is_read_once_it_can(file: Path) -> None:
 @pytest.mark.slow
 def test_answers_are_of_the_version_in_force(shown: Path) -> None:
     assert judged(now.ask(source_of({}), {})) == [True]
-    assert [each.state for each in source.run_listing().entries] == ["met"]
+    assert [entry.state for entry in source.run_listing().entries] == ["met"]
     shown.write_text(MISSED)
     assert judged(now.ask(source_of({}), {})) == [False]
     listing = source.run_listing()
-    assert [each.state for each in listing.entries] == ["missed"]
+    assert [entry.state for entry in listing.entries] == ["missed"]
     assert list(listing.objectives) == load_objectives(shown)
     shown.write_text(UNUSABLE)
     assert judged(now.ask(source_of({}), {})) == [False]
-    assert [each.state for each in source.run_listing().entries] == ["missed"]
+    assert [entry.state for entry in source.run_listing().entries] == ["missed"]
     shown.write_text(MET)
     assert judged(now.ask(source_of({}), {})) == [True]
 
@@ -238,7 +238,7 @@ def test_each_run_is_judged_by_its_own_objectives_without_file(tmp_path: Path, m
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
     listing = source.run_listing()
-    assert {each.name: each.state for each in listing.entries} == {"strict": "missed", "lax": "met"}
+    assert {listed.name: listed.state for listed in listing.entries} == {"strict": "missed", "lax": "met"}
     for entry in listing.entries:
         assert judged(now.ask(source_of({"store": entry.store}), {})) == [entry.state == "met"]
     # A file that is given to the dashboard holds for all of them.
@@ -246,6 +246,6 @@ def test_each_run_is_judged_by_its_own_objectives_without_file(tmp_path: Path, m
     given.write_text(MET)
     monkeypatch.setenv(ENV_SLO, str(given))
     listing = source.run_listing()
-    assert [each.state for each in listing.entries] == ["met", "met"]
+    assert [listed.state for listed in listing.entries] == ["met", "met"]
     for entry in listing.entries:
         assert judged(now.ask(source_of({"store": entry.store}), {})) == [True]

@@ -113,7 +113,7 @@ def test_a_page_is_one_request_and_so_one_snapshot(full: Path, monkeypatch: pyte
     monkeypatch.setattr(StoreReader, "together", counted)
     app = opened(page)
     if page not in ("rollout", "objectives"):
-        assert next(each for each in app.selectbox if each.label == "Cohort").options[1:] == ["A", "B"]
+        assert next(selectbox for selectbox in app.selectbox if selectbox.label == "Cohort").options[1:] == ["A", "B"]
     assert len(asked) == 1
 
 
@@ -131,7 +131,7 @@ def test_a_full_store_shows_every_part_and_a_link_narrows_it(full: Path) -> None
     lines, load = pictures(app)
     assert lines.startswith("Voice to voice over time")
     assert load == "Calls in flight over the same time"
-    captions = [each.label for each in app.expander][:2]
+    captions = [expander.label for expander in app.expander][:2]
     assert captions == ["Table: Voice to voice over time", "Table: Calls in flight over time"]
     next(box for box in app.selectbox if box.label == "Cohort").select("A").run()
     assert not app.exception

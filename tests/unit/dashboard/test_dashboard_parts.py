@@ -71,7 +71,7 @@ def test_an_objective_is_met_missed_too_few_or_not_observable() -> None:
 
     met, missed, few = judged(200, 200)[0], judged(100, 200)[0], judged(3, 3)[0]
     unseen = statuses(default_objectives(), hidden)[0]
-    assert [each.state for each in (met, missed, few, unseen)] == ["met", "missed", "unknown", "unknown"]
+    assert [tile.state for tile in (met, missed, few, unseen)] == ["met", "missed", "unknown", "unknown"]
     assert few.promise == "95 % ≤ 800 ms"
     says(few.chip, "too few (3)")
     says(unseen.chip, "not observable")
@@ -116,9 +116,9 @@ BY_KIND = "Not answered 10 % 20 of 200 turns"
     ],
 )
 def test_tiles_give_figure_its_basis_and_what_is_missing(
-    of: Summary, found: tuple[ObjectiveStatus, ...], parts: tuple[str, ...], no: tuple[str, ...]
+    of: Summary, objective_statuses: tuple[ObjectiveStatus, ...], parts: tuple[str, ...], no: tuple[str, ...]
 ) -> None:
-    says(figures.tiles(of, found), *parts, no=no)
+    says(figures.tiles(of, objective_statuses), *parts, no=no)
 
 
 def test_stage_table_gives_percentiles_n_objective_and_verdict() -> None:
@@ -138,8 +138,8 @@ def test_stage_table_gives_percentiles_n_objective_and_verdict() -> None:
 
 def test_missed_objectives_come_first() -> None:
     objectives = default_objectives()
-    counts = {each.name: (200, 200) for each in objectives} | {"tts-first-chunk": (10, 200)}
-    rows = figures.stages(summary(), statuses(objectives, lambda each: EligibleTurns(*counts[each.name])))
+    counts = {objective.name: (200, 200) for objective in objectives} | {"tts-first-chunk": (10, 200)}
+    rows = figures.stages(summary(), statuses(objectives, lambda objective: EligibleTurns(*counts[objective.name])))
     assert rows.index("TTS first chunk") < rows.index("Voice to voice<")
 
 
@@ -238,9 +238,9 @@ def test_the_head_says_what_how_old_and_how_well() -> None:
     unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
     says(trust.trust(RUN, unread).details, "did not read in 4 of 10 turns")
     values = (ContradictedValue("service", "<b>", "before_turn", 3),)
-    found = replace(summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
+    contradicted = replace(summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
     for run in (RUN, replace(RUN, run_id="service:bot:2026-11-11")):
-        details = trust.trust(run, found).details
+        details = trust.trust(run, contradicted).details
         says(details, "3 impossible values (3 × ", "reported: before its turn began)")
         says(details, "12 spans of services came late: 2 turns judged again")
         assert "<b>" not in details.replace("<b></b>", "")
@@ -264,10 +264,10 @@ def test_one_chip_sums_up_what_weakens_the_figures(changed: dict[str, Any], stat
 
 @pytest.mark.parametrize("declared", [None, "wide", "nan", "-3", "0", "1e9"])
 def test_invalid_declared_bound_calibrates_nothing(declared: str | None) -> None:
-    found = trust.trust(replace(RUN, declared={} if declared is None else {"calibrated_to_ms": declared}), summary())
-    assert found.label.endswith("not calibrated")
-    assert found.state == "unknown"
-    says(found.details, "not calibrated")
+    shown = trust.trust(replace(RUN, declared={} if declared is None else {"calibrated_to_ms": declared}), summary())
+    assert shown.label.endswith("not calibrated")
+    assert shown.state == "unknown"
+    says(shown.details, "not calibrated")
 
 
 def test_names_from_outside_cannot_become_markup() -> None:

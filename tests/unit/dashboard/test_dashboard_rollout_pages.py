@@ -45,15 +45,17 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
     """One look at what the store holds, kept in its log; gives the sentence."""
     now = time.time_ns()
     with StoreReader(store) as reader, RolloutLog(store, plan, PLAN, now) as log:
-        found = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
-        verdict = decide(plan, evidence_of(found, others), log.history, now)
+        evidence = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
+        verdict = decide(plan, evidence_of(evidence, others), log.history, now)
         log.append(plan, verdict)
     return verdict.sentence
 
 
 def test_bounds_of_only_look_at_stage_are_drawn() -> None:
     layers = over_time.funnel(LIGHT, "share", 0.05, "5 % may be")["layer"]
-    (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
+    (alone,) = (
+        layer for layer in layers if any(step.get("groupby") == ["stage"] for step in layer.get("transform", ()))
+    )
     assert alone["mark"]["type"] == "rule"
     assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")
     assert {"filter": "datum.looks === 1"} in alone["transform"]
@@ -85,9 +87,9 @@ def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, 
     assert f"no turn of the {missing} has arrived" in sentence
     assert f"cohorts seen are {cohort}" in sentence
     for page in ("rollout", "cohorts"):
-        found = shown(page)
-        assert f"○ hold {sentence}" in found
-        assert "✓ promote" not in found
+        text = shown(page)
+        assert f"○ hold {sentence}" in text
+        assert "✓ promote" not in text
     assert "could not be compared at any look yet" in shown("rollout")
     assert "Nothing to compare" in shown("cohorts")
 
@@ -114,42 +116,42 @@ def test_two_plans_over_one_cohort_hold(store: Path) -> None:
 def test_a_roll_back_says_why_it_was(store: Path) -> None:
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
     for page in ("rollout", "cohorts"):
-        found = shown(page)
-        assert "✕ roll back roll back streaming at stage 20-percent: rolled back at" in found
-        assert "roll back streaming at stage 20-percent: p95 of voice to voice is worse:" in found
-    assert found.index("✕ roll back") < found.index("Voice to voice"), "the sentence is first"
+        text = shown(page)
+        assert "✕ roll back roll back streaming at stage 20-percent: rolled back at" in text
+        assert "roll back streaming at stage 20-percent: p95 of voice to voice is worse:" in text
+    assert text.index("✕ roll back") < text.index("Voice to voice"), "the sentence is first"
 
 
 @pytest.mark.slow
 def test_good_rollout_shows_stages_history_and_what_it_awaits(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
-    found = shown("rollout")
-    assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", found)
-    assert re.search(r"the candidate gets [\d,]+ turns an hour", found)
+    text = shown("rollout")
+    assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", text)
+    assert re.search(r"the candidate gets [\d,]+ turns an hour", text)
     what = "share of the candidate's turns beyond the control's by more than 100 ms, where 5 % may be"
-    assert f"p95 of voice to voice: {what}" in found
-    assert "At most 5 % of the control's turns take longer than its p95: " in found
-    assert len(re.findall(r"✓ promote promote streaming|○ hold \d", found)) >= 1
-    assert "the verdict's history" in found
+    assert f"p95 of voice to voice: {what}" in text
+    assert "At most 5 % of the control's turns take longer than its p95: " in text
+    assert len(re.findall(r"✓ promote promote streaming|○ hold \d", text)) >= 1
+    assert "the verdict's history" in text
 
 
 @pytest.mark.slow
 def test_checks_without_shares_are_shown_by_their_differences(store: Path) -> None:
     def without_shares(*of: Any) -> RolloutVerdict:
-        found = rollout_verdict(*of)
+        verdict = rollout_verdict(*of)
         checks, slices = (
-            tuple(msgspec.structs.replace(each, shares=None, eligible=None) for each in rows)
-            for rows in (found.checks, found.slices)
+            tuple(msgspec.structs.replace(row, shares=None, eligible=None) for row in rows)
+            for rows in (verdict.checks, verdict.slices)
         )
-        return msgspec.structs.replace(found, checks=checks, slices=slices)
+        return msgspec.structs.replace(verdict, checks=checks, slices=slices)
 
     with pytest.MonkeyPatch.context() as version:
         version.setattr(rollout_log, "rollout_verdict", without_shares)
         fill_rollout(store, Rollout(turns=1200, looks=2, moves=False), time.time_ns() - S)
-    found = shown("rollout")
-    assert "p95 of voice to voice: difference, against the margin 100 ms" in found
-    assert "beyond the margin" not in found
-    assert "take longer than its p95" not in found
+    text = shown("rollout")
+    assert "p95 of voice to voice: difference, against the margin 100 ms" in text
+    assert "beyond the margin" not in text
+    assert "take longer than its p95" not in text
     assert "Nothing to compare" not in shown("cohorts")
 
 
@@ -259,14 +261,14 @@ def test_expected_time_of_turns_is_shown_only_while_they_come(store: Path) -> No
 @pytest.mark.slow
 def test_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
-    found = html_of(opened("cohorts"))
+    page = html_of(opened("cohorts"))
     for name in (
         *("p50 of voice to voice", "p95 of voice to voice", "p99 of voice to voice"),
         *("not within 1,000 ms", "no reply ratio", "errors ratio", "fallback ratio", "abandonment ratio"),
         *("share of turns that no cache answered", "cost per turn"),
     ):
-        assert re.search(rf'<th scope="row">[^<]*{re.escape(name)}', found), name
-    text = plain(found)
+        assert re.search(rf'<th scope="row">[^<]*{re.escape(name)}', page), name
+    text = plain(page)
     assert "no plan states a price" in text
     says(text, "Sample ratio:", "exact binomial test", "Telemetry:", "Invalid turns of streaming:", "Slices:")
     assert re.search(r"noise = street [\d.]+ %, at most [\d.]+ %", text), "too few for an interval of the quantile's"
@@ -275,10 +277,10 @@ def test_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) ->
 @pytest.mark.slow
 def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> None:
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
-    found = shown("cohorts", turns="chosen")
-    assert found.index("✕ roll back") < found.index("○ no verdict of the turns that were chosen here:")
-    assert "these are other turns than those of the verdict above, which is in force" in found
-    assert "✓ within every margin" not in found
+    text = shown("cohorts", turns="chosen")
+    assert text.index("✕ roll back") < text.index("○ no verdict of the turns that were chosen here:")
+    assert "these are other turns than those of the verdict above, which is in force" in text
+    assert "✓ within every margin" not in text
 
 
 @pytest.mark.slow
@@ -345,9 +347,9 @@ def test_names_of_others_are_text(store: Path) -> None:
         for index in range(300)
     ]
     fill_store(store, Run(turns=turns))
-    found = html_of(opened("cohorts"))
-    assert "<img" not in found
-    assert "&lt;img src=x onerror=alert(1)&gt;" in found
+    page = html_of(opened("cohorts"))
+    assert "<img" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
 
 
 @pytest.mark.slow
@@ -375,9 +377,9 @@ def test_cohort_choice_against_plan_shows_roles_of_plan(store: Path) -> None:
     fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - 2 * S)
     extra = [client_turn(10**6 + index, cohort="third", started_unix_ns=time.time_ns() - S) for index in range(8)]
     fill_store(store, Run(turns=extra))
-    found = shown("cohorts", control="streaming", candidate="stable")
-    assert re.search(r"turns of streaming \(candidate\) .* turns of stable \(control\)", found)
-    assert "roll back" in found or "hold" in found
+    text = shown("cohorts", control="streaming", candidate="stable")
+    assert re.search(r"turns of streaming \(candidate\) .* turns of stable \(control\)", text)
+    assert "roll back" in text or "hold" in text
 
 
 RNG = np.random.default_rng(1)
@@ -389,8 +391,8 @@ def line(candidate: AssignedUnits, control: AssignedUnits, stage: Stage | None =
     unnamed = candidate.unnamed_calls + control.unnamed_calls
     units = UnitCounts(candidate.known + control.known + unnamed, 0, candidate, control, unnamed)
     sizes = CohortSize("streaming", 200, 200, 0, 31), CohortSize("stable", 600, 600, 0, 93)
-    found = ComparedCohorts(BY_USER, *BOTH, sizes, 0.0, is_planned=True, stage=stage, units=units)
-    return sample_ratio(compare_cohorts(found))
+    compared_cohorts = ComparedCohorts(BY_USER, *BOTH, sizes, 0.0, is_planned=True, stage=stage, units=units)
+    return sample_ratio(compare_cohorts(compared_cohorts))
 
 
 def test_a_split_that_fits_says_which_loss_it_would_have_shown() -> None:

@@ -59,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def page_of(shows: pytest.MonkeyPatch, *places: Path, ticked: tuple[str, ...] = ()) -> AppTest:
     """The page of some folders; the ticked runs are named by their references."""
-    shows.setenv(ENV_RUNS, json.dumps([str(each) for each in places]))
+    shows.setenv(ENV_RUNS, json.dumps([str(place) for place in places]))
     return opened("runs", **({"ticked": json.dumps(ticked)} if ticked else {}))
 
 
@@ -69,8 +69,8 @@ def reference(root: Path, name: str) -> str:
 
 def rows_of(html: str) -> list[list[str]]:
     """The cells of each row below the head of a table."""
-    found = re.findall(r"<tr>(.*?)</tr>", html.split("<tbody>", 1)[1])
-    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in found]
+    rows = re.findall(r"<tr>(.*?)</tr>", html.split("<tbody>", 1)[1])
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
 
 
 def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_each_ticked_run_is_compared_with_the_oldest(root: Path, shows: pytest.M
     assert app.query_params["margin"] == "500", "the link keeps it"
     app = page_of(shows, root, ticked=tuple(reference(root, name) for name in ("mixed", "slow", "base")))
     heads = re.findall(r'vp-compared"><h3>(.*?)</h3>', html_of(app))
-    labels = [each.label for each in app.expander if each.label.startswith("All figures:")]
+    labels = [expander.label for expander in app.expander if expander.label.startswith("All figures:")]
     assert len(heads) == 2
     assert labels == [f"All figures: {head}" for head in heads]
 
@@ -161,9 +161,9 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
         with pytest.raises(StoreError, match="not among those that are shown"):
             source.source_of({"store": wanted})
     entries = source.run_listing().entries
-    assert source.source_of({}).store == next(each.store for each in entries if each.state != "damaged")
+    assert source.source_of({}).store == next(entry.store for entry in entries if entry.state != "damaged")
     elsewhere = source.source_of({"store": str(root / "slow" / "store")}).elsewhere
-    assert {each.name for each in elsewhere} == {"base", "mixed"}
+    assert {entry.name for entry in elsewhere} == {"base", "mixed"}
     shows.delenv(ENV_RUNS)
     shows.setenv(ENV_STORE, str(secret / "store"))
     assert source.source_of({}).store == str(secret / "store")
@@ -186,7 +186,7 @@ def test_objectives_page_offers_runs_of_other_stores(root: Path, shows: pytest.M
 @pytest.mark.slow
 def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    entry = next(each for each in source.run_listing().entries if each.name == "mixed")
+    entry = next(listed for listed in source.run_listing().entries if listed.name == "mixed")
     details = source.details(entry)
     drawn = charts.load([("mixed", details)], None, None)
     assert drawn is not None
@@ -208,15 +208,15 @@ def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.Monk
     ):
         of = details.word_errors
         if characters is not None:
-            of = tuple(replace(each, characters=each.words * characters // 8) for each in of)
+            of = tuple(replace(condition, characters=condition.words * characters // 8) for condition in of)
         table = charts.word_errors_by_profile([("mixed", replace(details, word_errors=of))]).table
         assert table.caption == f"{caption} by profile"
 
 
 def test_a_search_for_capacity_has_its_steps() -> None:
     steps = (CapacityStep(4, 100, "met", CapacityLatency(100, 0.4, 0.6, (0.5, 0.7))), CapacityStep(8, 10, "too few"))
-    found = CapacityResult("ws://x", "the endpoint serves 4 callers within its objectives", 4, 8, steps)
-    shown = charts.load([], found, None)
+    capacity_result = CapacityResult("ws://x", "the endpoint serves 4 callers within its objectives", 4, 8, steps)
+    shown = charts.load([], capacity_result, None)
     assert shown is not None
     first, second = shown.rows
     assert (first["p95"], first["lower"], second["p95"]) == (pytest.approx(600), pytest.approx(500), None)
@@ -235,12 +235,14 @@ def test_result_of_capacity_search_is_above_its_steps(tmp_path: Path, shows: pyt
 
     folder = run_folder(tmp_path, "search", latency_run("r-search", 20))
     says(html_of(page_of(shows, tmp_path)), no=("callers within its objectives",))
-    found = Capacity(target="ws://x", steps=(measured(12, "met", 700), measured(16, "missed", 2000)), met=12, missed=16)
-    write_json(folder / CAPACITY_NAME, capacity_object(found))  # as `voiceprobe capacity` does
+    capacity = Capacity(
+        target="ws://x", steps=(measured(12, "met", 700), measured(16, "missed", 2000)), met=12, missed=16
+    )
+    write_json(folder / CAPACITY_NAME, capacity_object(capacity))  # as `voiceprobe capacity` does
     app = opened("runs")
-    assert found.sentence
-    says(html_of(app), found.sentence)
-    (drawn,) = (each.proto for each in app.get("vega_lite_chart") if each.proto.alt.startswith(LOAD))
+    assert capacity.sentence
+    says(html_of(app), capacity.sentence)
+    (drawn,) = (element.proto for element in app.get("vega_lite_chart") if element.proto.alt.startswith(LOAD))
     assert '"capacity"' in drawn.spec
 
 
@@ -249,10 +251,10 @@ def test_conditions_are_of_newest_ended_run_without_ticks(tmp_path: Path, shows:
     states: list[EntryState] = ["damaged", "under way", "missed", "met"]
     entries = [RunEntry(run_id=state, store="store", state=state) for state in states]
     dead = RunEntry(run_id="dead", store="store", state="unreachable")
-    assert [each.run_id for each in newest(entries)] == ["missed"]
-    assert [each.run_id for each in newest(entries[:2])] == ["under way"]
+    assert [entry.run_id for entry in newest(entries)] == ["missed"]
+    assert [entry.run_id for entry in newest(entries[:2])] == ["under way"]
     assert newest(entries[:1]) == []
-    assert [each.run_id for each in newest([dead, *entries])] == ["missed"]
+    assert [entry.run_id for entry in newest([dead, *entries])] == ["missed"]
     assert newest([dead]) == [dead]
     assert newest([msgspec.structs.replace(dead, turns=4), *entries])[0].run_id == "dead"
     # A run of which nothing is stored does not hide the one before.
@@ -262,7 +264,7 @@ def test_conditions_are_of_newest_ended_run_without_ticks(tmp_path: Path, shows:
     (tmp_path / "dead" / "store").mkdir()
     assert source.source_of({}).store == str(tmp_path / "dead" / "store")
     run_folder(tmp_path, "base", latency_run("r-base", 20))
-    assert [each.name for each in source.run_listing().entries] == ["dead", "base"]
+    assert [entry.name for entry in source.run_listing().entries] == ["dead", "base"]
     assert source.source_of({}).store == str(tmp_path / "base" / "store")
 
 
@@ -285,7 +287,9 @@ def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows:
     shows.setattr(source, "details", lambda _entry: known)
     app = opened("runs")
     says(html_of(app), "Barge-in and patience callers who interrupt a reply")
-    (table,) = (each.proto.body for each in app.get("html") if 'aria-label="barge-in and patience"' in each.proto.body)
+    (table,) = (
+        element.proto.body for element in app.get("html") if 'aria-label="barge-in and patience"' in element.proto.body
+    )
     turns = [turn for turn in synthetic_run("r", 240).turns if turn.source == "client" and turn.outcome != "invalid"]
     gone = sum(turn.outcome == "abandoned" for turn in turns)
     assert gone
@@ -344,7 +348,7 @@ def names(app: AppTest) -> list[str]:
 
 
 def ticked(*entries: RunEntry) -> str:
-    return json.dumps([each.reference for each in entries])
+    return json.dumps([entry.reference for entry in entries])
 
 
 @pytest.mark.parametrize(
@@ -388,7 +392,7 @@ def test_selectors_offer_what_occurs_in_all_runs(listed_shows: pytest.MonkeyPatc
     assert app.selectbox(key="choice_cohort").options == ["every cohort", "A", "B"]
     assert app.selectbox(key="choice_target").options == ["any target", "ws://a", "ws://b"]
     assert app.selectbox(key="choice_state").options == ["any state", "met", "missed", "failed"]
-    assert "Filters (2)" in [each.proto.popover.label for each in app.get("popover")]
+    assert "Filters (2)" in [element.proto.popover.label for element in app.get("popover")]
     app.selectbox(key="choice_state").select("").run()
     assert not app.exception
     assert app.query_params == {"target": "ws://b"}
@@ -424,7 +428,7 @@ def test_page_without_matching_run_offers_wider_filter(listed_shows: pytest.Monk
 
 def test_invalid_filter_and_unknown_cohorts_have_sentences(listed_shows: pytest.MonkeyPatch) -> None:
     app = opened("runs", began="soon", state="bad")
-    assert names(app) == [each.run_id for each in ALL]
+    assert names(app) == [entry.run_id for entry in ALL]
     fault = "the link asks for began 'soon', not one of 1d, 7d, 28d, 90d: left out"
     says(html_of(app), fault, "the link asks for state 'bad'")
     listed_shows.setattr(source, "run_listing", lambda: RunListing([*ALL, run("old", 1, cohorts=None)]))

@@ -19,14 +19,14 @@ RUN = RunRecord("new", 2, 4, 200, None, None, False, {})
 
 def test_each_cohort_is_judged_on_its_own() -> None:
     def counted(good: int) -> dict[str, ObjectiveCount]:
-        return {each.name: ObjectiveCount(EligibleTurns(good, 200)) for each in default_objectives()}
+        return {objective.name: ObjectiveCount(EligibleTurns(good, 200)) for objective in default_objectives()}
 
     counts = ObjectiveCounts(counted(190), {"A": counted(200), "B": counted(10)})
     answer = PageAnswer([RUN], run=RUN, summary=summary(cohorts=("A", "B")), counts=counts)
     view = now.judged(answer, default_objectives())
     assert len(view.statuses) == len(default_objectives())
-    found = {name: status and status.state for name, status in view.cohort_statuses.items()}
-    assert found == {"A": "met", "B": "missed"}
+    states = {name: status and status.state for name, status in view.cohort_statuses.items()}
+    assert states == {"A": "met", "B": "missed"}
     assert now.judged(PageAnswer([RUN]), default_objectives()).verdict is None
 
 

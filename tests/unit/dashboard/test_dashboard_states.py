@@ -136,7 +136,7 @@ def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
     few = "Too few turns to draw: 4 of the 20 that a p95 needs."
     says(html_of(cohorts), few, "1 caller on B and 1 caller on A")
     says(html_of(objectives), "too few (8)", "no calls")
-    assert "Error budget over 28 days" not in {each.label for each in objectives.selectbox}
+    assert "Error budget over 28 days" not in {selectbox.label for selectbox in objectives.selectbox}
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ PACING = GAUGES["frame_lateness_worst_ns"]
 
 
 def gauge(*values_ms: float | None) -> GaugeSeries:
-    values = tuple(None if each is None else each * 1e6 for each in values_ms)
+    values = tuple(None if value_ms is None else value_ms * 1e6 for value_ms in values_ms)
     return GaugeSeries(
         "frame_lateness_worst_ns", 5 * S, tuple(5 * S * at for at in range(len(values))), {"a": values}, 1
     )
@@ -335,10 +335,10 @@ def test_limit_of_valid_turn_is_shown_at_its_own_figure(
     says(text, "A turn is invalid if a frame is more than 60 ms late between the first speech and the answer.")
     assert ("That limit is far above these values and not drawn." in text) is not is_drawn
     drawn = [element.proto for element in app.get("vega_lite_chart")]
-    pacing, *others = sorted(drawn, key=lambda each: "Pacing" not in each.alt)
+    pacing, *others = sorted(drawn, key=lambda chart: "Pacing" not in chart.alt)
     assert pacing.alt.endswith(seen)
     assert ("limit 60 ms" in pacing.spec) is is_drawn
     assert len(others) >= 4
-    assert not any("limit" in each.alt or "limit 60 ms" in each.spec for each in others)
-    captions = [each.label for each in app.expander if "limit" in each.label]
+    assert not any("limit" in chart.alt or "limit 60 ms" in chart.spec for chart in others)
+    captions = [expander.label for expander in app.expander if "limit" in expander.label]
     assert captions == ["Table: Pacing: worst lateness of a frame (limit 60 ms) over time"]

@@ -114,8 +114,8 @@ CASES: list[tuple[list[RunEntry], str, str]] = [
 
 @pytest.mark.parametrize(("listed", "state", "label"), CASES)
 def test_the_chip_says_what_weakens_the_list(listed: list[RunEntry], state: str, label: str) -> None:
-    found = runs_trust(listed)
-    assert (found.state, found.label) == (state, label)
+    chip = runs_trust(listed)
+    assert (chip.state, chip.label) == (state, label)
 
 
 def test_the_details_name_the_runs_that_weaken_it() -> None:
@@ -172,8 +172,8 @@ def test_runs_head_is_stable_during_run_and_escapes_names() -> None:
 @pytest.mark.parametrize(("emitted", "missing"), [(None, 0), (None, 3), (180, 0), (180, 2)])
 def test_loss_has_the_rule_of_the_page_of_a_run(emitted: int | None, missing: int) -> None:
     _, good = describe_loss(TelemetryLoss(processes=1, emitted=emitted, received=180, missing=missing))
-    found = missing_turns(emitted, missing)
-    assert (None if found is None else found == 0) == good
+    count = missing_turns(emitted, missing)
+    assert (None if count is None else count == 0) == good
 
 
 FAST = Objective("fast", "metric", 0.9, "voice_to_voice", 800e6)
@@ -222,9 +222,9 @@ OF_SERVICE: Final[dict[str, Any]] = {"run_id": "service:x:2026-11-18", "turns": 
 def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[dict[str, Any]], label: str) -> None:
     for run in runs:
         written(tmp_path, **run)
-    found = turns_trust(answered(tmp_path).measured)
-    assert found.label == label
-    assert found.state == {"✓": "met", "○": "unknown", "✕": "missed"}[label[0]]
+    chip = turns_trust(answered(tmp_path).measured)
+    assert chip.label == label
+    assert chip.state == {"✓": "met", "○": "unknown", "✕": "missed"}[label[0]]
 
 
 def test_the_details_say_each_part_in_full(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def two_runs(store: Path) -> Path:
 
 
 def selectors(app: AppTest) -> dict[str, Any]:
-    return {each.label: each for each in app.selectbox}
+    return {selectbox.label: selectbox for selectbox in app.selectbox}
 
 
 def counted(app: AppTest) -> int:
@@ -280,14 +280,14 @@ def counted(app: AppTest) -> int:
 @pytest.mark.slow
 def test_run_and_cohort_are_visible_and_others_behind_filters(two_runs: Path) -> None:
     app = opened("objectives")
-    found = selectors(app)
-    assert list(found)[:5] == ["Run", "Cohort", "Length of the utterance", "Noise", "Route"]
-    assert found["Run"].options[0] == "every run of this store"
-    assert [option.split(" ")[0] for option in found["Run"].options[1:]] == ["run-b", "run-a"], (
+    options = selectors(app)
+    assert list(options)[:5] == ["Run", "Cohort", "Length of the utterance", "Noise", "Route"]
+    assert options["Run"].options[0] == "every run of this store"
+    assert [option.split(" ")[0] for option in options["Run"].options[1:]] == ["run-b", "run-a"], (
         "the one that was stored last is first"
     )
-    assert found["Cohort"].options == ["every cohort", "A", "B"]
-    assert found["Noise"].options == ["any noise", "babble", "clean"]
+    assert options["Cohort"].options == ["every cohort", "A", "B"]
+    assert options["Noise"].options == ["any noise", "babble", "clean"]
     assert "every run of this store (2)" in text_of(app)
     assert "windows end at the current time" in text_of(app)
     assert counted(app) == 80

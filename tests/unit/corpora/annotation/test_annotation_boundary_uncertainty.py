@@ -41,11 +41,11 @@ def test_speech_close_to_the_noise_floor_is_never_sure() -> None:
 
 
 def test_sharp_edges_are_sure_in_digital_silence_not_in_noise() -> None:
-    found = find_speech_bounds(burst(), RATE_HZ)
-    assert (found.start_uncertainty_s, found.end_uncertainty_s) == (SURE_START_S, SURE_END_S)
+    bounds = find_speech_bounds(burst(), RATE_HZ)
+    assert (bounds.start_uncertainty_s, bounds.end_uncertainty_s) == (SURE_START_S, SURE_END_S)
     hissing = burst() + 5e-3 * np.random.default_rng(3).standard_normal(len(burst()))
-    found = find_speech_bounds(hissing, RATE_HZ)
-    assert min(stated_ms(found.start_uncertainty_s), stated_ms(found.end_uncertainty_s)) > SURE_MS
+    bounds = find_speech_bounds(hissing, RATE_HZ)
+    assert min(stated_ms(bounds.start_uncertainty_s), stated_ms(bounds.end_uncertainty_s)) > SURE_MS
 
 
 @pytest.mark.parametrize("hiss", [0.0, 1e-3])
@@ -55,9 +55,9 @@ def test_the_manifest_states_the_detected_uncertainty(tmp_path: Path, hiss: floa
     draft = Draft("one", "hello", "me", "en-US", "home", "CC0-1.0", "a test", pcm, RATE_HZ)
     write_corpus(tmp_path / "made", "made", "generated", [draft])
     (utterance,) = open_corpus(str(tmp_path / "made")).utterances
-    found = find_speech_bounds(pcm / 32_768.0, RATE_HZ)
-    assert utterance.speech_start_uncertainty_ms == stated_ms(found.start_uncertainty_s)
-    assert utterance.speech_end_uncertainty_ms == stated_ms(found.end_uncertainty_s)
+    bounds = find_speech_bounds(pcm / 32_768.0, RATE_HZ)
+    assert utterance.speech_start_uncertainty_ms == stated_ms(bounds.start_uncertainty_s)
+    assert utterance.speech_end_uncertainty_ms == stated_ms(bounds.end_uncertainty_s)
 
 
 def test_unknown_uncertainty_survives_rewrite_of_manifest(workshop: Workshop) -> None:

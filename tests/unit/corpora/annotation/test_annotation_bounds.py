@@ -32,9 +32,9 @@ def speech_over_floor(
 @pytest.mark.parametrize(("speech_over_floor_db", "within_s"), [(60.0, 0.005), (40.0, 0.010)])
 def test_bounds_are_within_the_stated_tolerance(rate_hz: int, speech_over_floor_db: float, within_s: float) -> None:
     for seed in range(5):
-        found = find_speech_bounds(speech_over_floor(speech_over_floor_db, rate_hz, seed), rate_hz)
-        assert found.start_sample / rate_hz == pytest.approx(0.3137, abs=within_s)
-        assert found.end_sample / rate_hz == pytest.approx(1.2411, abs=within_s)
+        bounds = find_speech_bounds(speech_over_floor(speech_over_floor_db, rate_hz, seed), rate_hz)
+        assert bounds.start_sample / rate_hz == pytest.approx(0.3137, abs=within_s)
+        assert bounds.end_sample / rate_hz == pytest.approx(1.2411, abs=within_s)
 
 
 def test_the_confidence_is_the_level_of_speech_over_the_floor() -> None:
@@ -47,8 +47,8 @@ def test_the_confidence_is_the_level_of_speech_over_the_floor() -> None:
 def test_bounds_next_to_digital_silence_are_exact() -> None:
     samples = np.zeros(16_000)
     samples[3_200:9_600] = 0.1 * np.random.default_rng(1).standard_normal(6_400)
-    found = find_speech_bounds(samples, 16_000)
-    assert (found.start_sample, found.end_sample) == (3_200, 9_599)
+    bounds = find_speech_bounds(samples, 16_000)
+    assert (bounds.start_sample, bounds.end_sample) == (3_200, 9_599)
 
 
 def test_a_click_is_not_speech() -> None:
@@ -56,10 +56,10 @@ def test_a_click_is_not_speech() -> None:
     samples[3_200:9_600] = 0.1 * np.random.default_rng(1).standard_normal(6_400)
     samples[1_000:1_064] = 0.5
     samples[14_000:14_032] = 0.5
-    found = find_speech_bounds(samples, 16_000)
+    bounds = find_speech_bounds(samples, 16_000)
     # The speech is not the outermost sound of the file, so its edges are only as exact as the narrow window.
-    assert found.start_sample == pytest.approx(3_200, abs=16)
-    assert found.end_sample == pytest.approx(9_599, abs=16)
+    assert bounds.start_sample == pytest.approx(3_200, abs=16)
+    assert bounds.end_sample == pytest.approx(9_599, abs=16)
 
 
 @pytest.mark.parametrize(("leftover_s", "pause_s", "counted"), [(0.1, 0.1, False), (0.1, 0.03, True), (0.3, 0.1, True)])
@@ -146,9 +146,9 @@ def falling(sound: NDArray[np.float64], by_db: float) -> NDArray[np.float64]:
     ],
 )  # fmt: skip
 def test_the_end_depends_on_the_last_sound(after: tuple[NDArray[np.float64], ...], end_s: float) -> None:
-    found = find_speech_bounds(voice_then(*after), RATE_HZ)
-    assert (found.end_sample + 1) / RATE_HZ == pytest.approx(end_s, abs=0.006)
-    assert found.start_sample / RATE_HZ == pytest.approx(0.3, abs=0.003)
+    bounds = find_speech_bounds(voice_then(*after), RATE_HZ)
+    assert (bounds.end_sample + 1) / RATE_HZ == pytest.approx(end_s, abs=0.006)
+    assert bounds.start_sample / RATE_HZ == pytest.approx(0.3, abs=0.003)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_a_sound_before_the_speech_does_not_start_it(before: NDArray[np.float64]
     ],
 )  # fmt: skip
 def test_an_ambiguous_end_is_not_sure(after: tuple[NDArray[np.float64], ...]) -> None:
-    found = find_speech_bounds(voice_then(*after), RATE_HZ)
-    assert stated_ms(found.end_uncertainty_s) > LARGE_MS
-    assert stated_ms(found.start_uncertainty_s) <= SURE_MS
+    bounds = find_speech_bounds(voice_then(*after), RATE_HZ)
+    assert stated_ms(bounds.end_uncertainty_s) > LARGE_MS
+    assert stated_ms(bounds.start_uncertainty_s) <= SURE_MS
 
 
 def pulses(seconds: float, level_db: float, hertz: float = 110.0) -> NDArray[np.float64]:
@@ -202,15 +202,15 @@ def vowel_then(after: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def test_breath_directly_after_a_vowel_is_disputed() -> None:
-    found = find_speech_bounds(vowel_then(noise(0.06, -55.0)), RATE_HZ)
-    assert (found.end_sample + 1) / RATE_HZ - found.end_uncertainty_s < 0.8 < (found.end_sample + 1) / RATE_HZ
-    assert stated_ms(found.end_uncertainty_s) > LARGE_MS
+    bounds = find_speech_bounds(vowel_then(noise(0.06, -55.0)), RATE_HZ)
+    assert (bounds.end_sample + 1) / RATE_HZ - bounds.end_uncertainty_s < 0.8 < (bounds.end_sample + 1) / RATE_HZ
+    assert stated_ms(bounds.end_uncertainty_s) > LARGE_MS
 
 
 def test_the_end_of_a_vowel_before_silence_is_sure() -> None:
-    found = find_speech_bounds(vowel_then(silence(0.1)), RATE_HZ)
-    assert (found.end_sample + 1) / RATE_HZ == pytest.approx(0.8, abs=0.010)
-    assert stated_ms(found.end_uncertainty_s) <= SURE_MS
+    bounds = find_speech_bounds(vowel_then(silence(0.1)), RATE_HZ)
+    assert (bounds.end_sample + 1) / RATE_HZ == pytest.approx(0.8, abs=0.010)
+    assert stated_ms(bounds.end_uncertainty_s) <= SURE_MS
 
 
 @pytest.mark.parametrize(
@@ -219,22 +219,22 @@ def test_the_end_of_a_vowel_before_silence_is_sure() -> None:
     ids=["soft decay", "short murmur", "nasal"],
 )
 def test_sound_without_formants_counts_if_loud_and_sure_if_long(after: NDArray[np.float64], counted_s: float) -> None:
-    found = find_speech_bounds(vowel_then(after), RATE_HZ)
-    assert (found.end_sample + 1) / RATE_HZ == pytest.approx(0.8 + counted_s, abs=0.010)
-    assert (stated_ms(found.end_uncertainty_s) <= SURE_MS) == (counted_s >= 0.04)
+    bounds = find_speech_bounds(vowel_then(after), RATE_HZ)
+    assert (bounds.end_sample + 1) / RATE_HZ == pytest.approx(0.8 + counted_s, abs=0.010)
+    assert (stated_ms(bounds.end_uncertainty_s) <= SURE_MS) == (counted_s >= 0.04)
 
 
 def test_an_end_that_decays_fast_is_sure() -> None:
-    found = find_speech_bounds(voice_then(falling(noise(0.05, -22.0), 60.0)), RATE_HZ)
-    assert stated_ms(found.end_uncertainty_s) <= SURE_MS
+    bounds = find_speech_bounds(voice_then(falling(noise(0.05, -22.0), 60.0)), RATE_HZ)
+    assert stated_ms(bounds.end_uncertainty_s) <= SURE_MS
 
 
 def test_hum_or_echo_from_first_sample_is_no_sure_start() -> None:
     line = voice_then()[round(0.1 * RATE_HZ) :]
     line[: round(0.2 * RATE_HZ)] += noise(0.2, -58.0)
-    found = find_speech_bounds(line, RATE_HZ)
-    assert found.start_sample < 0.01 * RATE_HZ
-    assert found.start_uncertainty_s > 0.2
+    bounds = find_speech_bounds(line, RATE_HZ)
+    assert bounds.start_sample < 0.01 * RATE_HZ
+    assert bounds.start_uncertainty_s > 0.2
 
 
 def test_the_uncertainty_covers_the_distance_to_a_disputed_sound() -> None:
@@ -253,18 +253,18 @@ def test_gain_does_not_change_the_bounds(gain_db: float) -> None:
 @pytest.mark.parametrize("before_s", [0.0, 0.1, 1.7])
 def test_digital_silence_around_a_clip_only_shifts_the_bounds(before_s: float) -> None:
     line = voice_then(murmur(0.12, -40.0))
-    found = find_speech_bounds(line, RATE_HZ)
+    bounds = find_speech_bounds(line, RATE_HZ)
     padded = find_speech_bounds(np.concatenate((silence(before_s), line, silence(0.9))), RATE_HZ)
     shift = round(before_s * RATE_HZ)
-    assert padded.start_sample - shift == pytest.approx(found.start_sample, abs=16)
-    assert padded.end_sample - shift == pytest.approx(found.end_sample, abs=16)
-    assert padded.end_uncertainty_s == pytest.approx(found.end_uncertainty_s, abs=0.003)
+    assert padded.start_sample - shift == pytest.approx(bounds.start_sample, abs=16)
+    assert padded.end_sample - shift == pytest.approx(bounds.end_sample, abs=16)
+    assert padded.end_uncertainty_s == pytest.approx(bounds.end_uncertainty_s, abs=0.003)
 
 
 @pytest.mark.parametrize("hertz", [8_000, 22_050, 48_000])
 def test_the_sample_rate_does_not_change_the_bounds(hertz: int) -> None:
     line = voice_then(silence(0.09), falling(noise(0.05, -32.0), 20.0))
     other = np.asarray(soxr.resample(line, RATE_HZ, hertz, quality="VHQ"), dtype=np.float64)
-    found, again = find_speech_bounds(line, RATE_HZ), find_speech_bounds(other, hertz)
-    assert again.start_sample / hertz == pytest.approx(found.start_sample / RATE_HZ, abs=0.002)
-    assert again.end_sample / hertz == pytest.approx(found.end_sample / RATE_HZ, abs=0.004)
+    bounds, again = find_speech_bounds(line, RATE_HZ), find_speech_bounds(other, hertz)
+    assert again.start_sample / hertz == pytest.approx(bounds.start_sample / RATE_HZ, abs=0.002)
+    assert again.end_sample / hertz == pytest.approx(bounds.end_sample / RATE_HZ, abs=0.004)

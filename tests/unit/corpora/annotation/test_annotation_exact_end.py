@@ -42,9 +42,9 @@ def decaying(rate_hz: int, decibels_per_s: float, floor_db: float | None = None)
 def end_s(samples: NDArray[np.float64], rate_hz: int) -> float:
     """The exact end of `decaying`, in seconds after the decay began."""
     lead, body, tail = (round(seconds * rate_hz) for seconds in (LEAD_S, 1.0, 0.5))
-    found = find_exact_end(samples, utterance(samples, lead, lead + body + tail - 1, rate_hz))
-    assert found is not None
-    return (found - lead - body) / rate_hz
+    exact_end = find_exact_end(samples, utterance(samples, lead, lead + body + tail - 1, rate_hz))
+    assert exact_end is not None
+    return (exact_end - lead - body) / rate_hz
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 11_025, 16_000, 24_000, 48_000])
@@ -83,8 +83,8 @@ def test_an_end_that_was_annotated_too_early_may_move_back_within_its_uncertaint
     samples = 1e-4 * noise(32_000, 2)
     samples[3_200:16_000] = 0.1 * noise(12_800)
     for stated_ms, latest in ((None, 14_000), (0.0, 14_000), (50.0, 14_800), (200.0, 15_999)):
-        found = find_exact_end(samples, utterance(samples, 3_200, 14_000, end_ms=stated_ms))
-        assert found == pytest.approx(latest, abs=3)
+        exact_end = find_exact_end(samples, utterance(samples, 3_200, 14_000, end_ms=stated_ms))
+        assert exact_end == pytest.approx(latest, abs=3)
 
 
 @pytest.mark.parametrize("snr_db", [27.0, 20.0, 10.0, 0.0])
@@ -103,8 +103,8 @@ def test_speech_up_to_the_end_of_the_file_leaves_room_for_the_fade() -> None:
 @pytest.mark.parametrize(("length", "is_long_enough"), [(60, False), (239, False), (240, True)])
 def test_a_clip_must_hold_10_ms_of_speech_and_the_fade(length: int, is_long_enough: bool) -> None:
     samples = np.concatenate((np.zeros(400), 0.1 * np.sign(noise(length))))
-    found = find_exact_end(samples, utterance(samples, 400, 399 + length))
-    assert found == (559 if is_long_enough else None)
+    exact_end = find_exact_end(samples, utterance(samples, 400, 399 + length))
+    assert exact_end == (559 if is_long_enough else None)
 
 
 def test_soft_speech_is_judged_by_its_own_level() -> None:
@@ -173,9 +173,9 @@ def test_the_end_is_that_of_a_direct_search(
     samples = np.pad(body, 1_500)
     samples += 0.1 * 10.0 ** (floor_db / 20.0) * noise(len(samples), seed + 99)
     start, end = 1_500, 1_500 + len(body) - 1
-    found = find_exact_end(samples, utterance(samples, start, end, end_ms=later_ms))
+    exact_end = find_exact_end(samples, utterance(samples, start, end, end_ms=later_ms))
     expected = _direct(samples, start, end, end + round(later_ms * 16))
-    assert found == expected
+    assert exact_end == expected
 
 
 def padded_noise(outside_s: float) -> tuple[NDArray[np.float64], Utterance]:
@@ -195,10 +195,10 @@ def test_padding_with_digital_silence_does_not_hide_the_noise() -> None:
 def test_padding_moves_the_end_with_the_speech() -> None:
     samples = decaying(RATE_HZ, 100.0, -45.0)
     start = round(LEAD_S * RATE_HZ)
-    found = find_exact_end(samples, utterance(samples, start, start + 23_999))
-    assert found is not None
+    exact_end = find_exact_end(samples, utterance(samples, start, start + 23_999))
+    assert exact_end is not None
     padded = np.pad(samples, (1_234, 777))
-    assert find_exact_end(padded, utterance(padded, start + 1_234, start + 1_234 + 23_999)) == found + 1_234
+    assert find_exact_end(padded, utterance(padded, start + 1_234, start + 1_234 + 23_999)) == exact_end + 1_234
 
 
 @given(
@@ -225,8 +225,8 @@ def test_any_clip_has_an_end_within_its_speech_or_none(
         samples[first + 1 : last] = 0.0
     elif kind == "decay":
         samples *= np.exp(-np.arange(length) / rng.uniform(1, 500))
-    found = find_exact_end(samples, utterance(samples, first, last, rate_hz, stated_ms))
-    if found is not None:
-        assert first < found <= length - 1 - round(FADE_S * rate_hz)
-        assert found <= last + round((stated_ms or 0.0) / 1000 * rate_hz)
-        assert samples[first : found + 1].any()
+    exact_end = find_exact_end(samples, utterance(samples, first, last, rate_hz, stated_ms))
+    if exact_end is not None:
+        assert first < exact_end <= length - 1 - round(FADE_S * rate_hz)
+        assert exact_end <= last + round((stated_ms or 0.0) / 1000 * rate_hz)
+        assert samples[first : exact_end + 1].any()

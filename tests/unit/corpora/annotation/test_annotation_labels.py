@@ -46,11 +46,11 @@ def _compare() -> Iterator[Compared]:
         assert hashlib.sha256(pcm.tobytes()).hexdigest() == row["sha256"], (
             f"{row['id']} is not the clip that was labeled"
         )
-        found = find_speech_bounds(samples, utterance.sample_rate_hz)
+        bounds = find_speech_bounds(samples, utterance.sample_rate_hz)
         ms = 1000.0 / utterance.sample_rate_hz
         for side, at, half_width_s in (
-            ("start", found.start_sample * ms, found.start_uncertainty_s),
-            ("end", (found.end_sample + 1) * ms, found.end_uncertainty_s),
+            ("start", bounds.start_sample * ms, bounds.start_uncertainty_s),
+            ("end", (bounds.end_sample + 1) * ms, bounds.end_uncertainty_s),
         ):
             error = at - float(row[f"{side}_ms"])
             yield Compared(f"{row['id']} {side}", error, half_width_s * 1000.0, float(row[f"{side}_sure_ms"]))

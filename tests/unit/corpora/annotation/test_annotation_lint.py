@@ -107,18 +107,18 @@ def on_a_floor(level: float) -> Any:
 def test_a_finding_says_what_is_wrong_where_and_how_to_fix_it(
     workshop: Workshop, samples: Any, changes: dict[str, Any], expected: str
 ) -> None:
-    found = one_clip(workshop, samples, **changes)
-    assert any(expected in finding for finding in found), found
-    assert all(re.match(r".*manifest\.jsonl:\d+: it: ", finding) for finding in found)
-    assert all("\n" not in finding for finding in found)
+    reported = one_clip(workshop, samples, **changes)
+    assert any(expected in finding for finding in reported), reported
+    assert all(re.match(r".*manifest\.jsonl:\d+: it: ", finding) for finding in reported)
+    assert all("\n" not in finding for finding in reported)
 
 
 def test_duplicate_audio_is_found_in_different_file_formats(workshop: Workshop) -> None:
     samples, _ = soundfile.read(workshop.add("one"), dtype="int16")
     workshop.add("two", seed=2)
     workshop.replace("two", encoded(samples, form="WAV"))
-    (found,) = reported_faults(workshop)
-    assert "two: has the same audio as one" in found
+    (fault,) = reported_faults(workshop)
+    assert "two: has the same audio as one" in fault
 
 
 def test_truncated_file_is_detected(workshop: Workshop) -> None:
@@ -142,21 +142,21 @@ def test_reviewed_bounds_are_not_questioned(workshop: Workshop) -> None:
 def test_an_uncertain_end_is_a_fault_only_of_recorded_edges(
     workshop: Workshop, edges: str, stated_ms: float | None
 ) -> None:
-    found = one_clip(workshop.with_edges(edges), burst(), speech_end_uncertainty_ms=stated_ms)
+    reported = one_clip(workshop.with_edges(edges), burst(), speech_end_uncertainty_ms=stated_ms)
     if edges == "exact":
-        assert found == []
+        assert reported == []
     elif stated_ms is None:
-        assert "the uncertainty of where its speech ends is unknown; review it" in found[0]
+        assert "the uncertainty of where its speech ends is unknown; review it" in reported[0]
     else:
-        assert "where its speech ends is known only to ±80 ms, worse than ±30 ms; review" in found[0]
+        assert "where its speech ends is known only to ±80 ms, worse than ±30 ms; review" in reported[0]
 
 
 def test_a_clip_without_uncertainties_is_flagged_once(workshop: Workshop) -> None:
     workshop.with_edges("recorded").add("one", reviewed=True)
     for field in ("speech_start_uncertainty_ms", "speech_end_uncertainty_ms"):
         del workshop.rows[0][field]
-    (found,) = reported_faults(workshop)
-    assert "the uncertainty of where its speech begins and ends is unknown" in found
+    (fault,) = reported_faults(workshop)
+    assert "the uncertainty of where its speech begins and ends is unknown" in fault
 
 
 def test_an_uncertainty_at_the_limit_is_not_a_finding(workshop: Workshop) -> None:

@@ -52,7 +52,7 @@ def test_a_sound_corpus_opens_and_reads_exactly(workshop: Workshop) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        *((each, "is not audio that can be read") for each in (
+        *((content, "is not audio that can be read") for content in (
             b"RIFF", b"not audio at all" * 100, b"\x00" * 5_000, b"fLaC" + b"\xff" * 200)),
         (part("FLAC", 0.6), "is not audio that can be read"),
         (part("WAV", 0.6), "is truncated: it contains"),

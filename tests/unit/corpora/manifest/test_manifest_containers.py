@@ -50,14 +50,14 @@ def encoded(form: str, codec: str, rate_hz: int, fmt: str, **options: str) -> by
     return file.getvalue()
 
 
-def found(content: bytes) -> str | None:
+def missing_of(content: bytes) -> str | None:
     return find_segments(io.BytesIO(content))[0].missing
 
 
 def assert_noticed(content: bytes) -> None:
-    assert found(content) is None
+    assert missing_of(content) is None
     for kept in (0.99, 0.9, 0.5, 0.25):
-        assert found(content[: round(len(content) * kept)]) is not None, kept
+        assert missing_of(content[: round(len(content) * kept)]) is not None, kept
 
 
 @pytest.mark.parametrize(("form", "subtype"), BY_SNDFILE)
@@ -75,7 +75,7 @@ def test_mp3_cut_between_frames_is_recognized_by_first_frame() -> None:
     cuts = [cut for cut in range(len(whole) // 2, len(whole)) if whole[cut : cut + 2] == whole[:2]]
     assert len(cuts) > 5
     for cut in cuts:
-        assert found(whole[:cut]) is not None
+        assert missing_of(whole[:cut]) is not None
 
 
 def test_ogg_cut_between_pages_lacks_its_last_page() -> None:
@@ -83,14 +83,14 @@ def test_ogg_cut_between_pages_lacks_its_last_page() -> None:
     cuts = [cut for cut in range(len(whole)) if whole[cut : cut + 4] == b"OggS"]
     assert len(cuts) > 4
     for cut in cuts[2:]:
-        assert found(whole[:cut]) == "its last page is missing"
-    assert found(whole[: cuts[3]] + whole[cuts[4] :]) == "pages in its middle are missing"
+        assert missing_of(whole[:cut]) == "its last page is missing"
+    assert missing_of(whole[: cuts[3]] + whole[cuts[4] :]) == "pages in its middle are missing"
 
 
 def test_an_mp3_with_rubbish_in_its_middle_says_where() -> None:
     whole = bytearray(encoded("mp3", "libmp3lame", 16_000, "fltp", id3v2_version="0"))
     whole[2_000:3_000] = bytes(1_000)
-    reason = found(bytes(whole))
+    reason = missing_of(bytes(whole))
     assert reason is not None
     assert "is no MPEG audio from byte" in reason
 
@@ -99,29 +99,29 @@ def test_an_mp3_with_rubbish_in_its_middle_says_where() -> None:
 def test_tags_around_an_mp3_are_not_missed_sound(tail: bytes) -> None:
     whole = written("MP3", "MPEG_LAYER_III")
     tag = b"ID3\x04\x00\x00\x00\x00\x02\x00" + bytes(256)
-    assert found(whole + tail) is None
-    assert found(tag + whole + tail) is None
-    assert found(tag + whole[: len(whole) // 2]) is not None
+    assert missing_of(whole + tail) is None
+    assert missing_of(tag + whole + tail) is None
+    assert missing_of(tag + whole[: len(whole) // 2]) is not None
 
 
 @pytest.mark.parametrize("length", [0, 0xFFFF_FFFF, 0x7FFF_FFFF])
 def test_wav_written_to_pipe_has_no_known_length(length: int) -> None:
     whole = bytearray(written("WAV", "PCM_16"))
     whole[40:44] = length.to_bytes(4, "little")
-    assert found(bytes(whole)) is None
+    assert missing_of(bytes(whole)) is None
 
 
 def test_chunks_before_and_after_the_data_of_a_wav() -> None:
     whole = written("WAV", "PCM_16")
     note = b"LIST" + (5).to_bytes(4, "little") + b"note!\0"
-    assert found(whole[:36] + note + whole[36:] + note) is None
-    assert found((whole[:36] + note + whole[36:])[:-1]) is not None
+    assert missing_of(whole[:36] + note + whole[36:] + note) is None
+    assert missing_of((whole[:36] + note + whole[36:])[:-1]) is not None
 
 
 def test_a_streamed_webm_does_not_know_its_length() -> None:
     whole = encoded("webm", "libopus", 16_000, "s16", live="1")
-    assert found(whole) is None
-    assert found(whole[: len(whole) // 2]) is None  # nothing in it says that there was more
+    assert missing_of(whole) is None
+    assert missing_of(whole[: len(whole) // 2]) is None  # nothing in it says that there was more
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_streamed_webm_does_not_know_its_length() -> None:
 def test_garbage_with_recording_magic_is_left_to_decoder(magic: bytes) -> None:
     random = np.random.default_rng(4)
     for length in (0, 3, 20, 200, 3_000):
-        found(magic + random.bytes(length))  # ends, whatever it says
+        missing_of(magic + random.bytes(length))  # ends, whatever it says
 
 
 @pytest.mark.parametrize("form", ["WAV", "FLAC"])

@@ -89,15 +89,15 @@ def test_each_fault_is_one_sentence_with_its_line(tmp_path: Path, turns: Any, sa
 
 def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
     good = [{"utterance": "hello"}]
-    found = faults(tmp_path, "{", {"id": "../x", "turns": good}, {"id": "a", "turns": good}, {"id": "A", "turns": good})
-    assert [fault.split(": ", 1)[0].rsplit(":", 1)[1] for fault in found] == ["1", "2", "4"]
-    assert "is already used in line 3" in found[2]
+    lines = faults(tmp_path, "{", {"id": "../x", "turns": good}, {"id": "a", "turns": good}, {"id": "A", "turns": good})
+    assert [fault.split(": ", 1)[0].rsplit(":", 1)[1] for fault in lines] == ["1", "2", "4"]
+    assert "is already used in line 3" in lines[2]
 
 
 def test_all_faults_of_a_line_are_named_at_once(tmp_path: Path) -> None:
     turns = [{"utterance": 5, "think_s": True, "barge_in_after_s": 1}, None, {"intent": [], "shout": 1}]
-    found = faults(tmp_path, {"id": "a b", "turns": turns, "title": "x"})
-    assert [fault.partition("conversations.jsonl:1: a b: ")[2].partition(";")[0] for fault in found] == [
+    lines = faults(tmp_path, {"id": "a b", "turns": turns, "title": "x"})
+    assert [fault.partition("conversations.jsonl:1: a b: ")[2].partition(";")[0] for fault in lines] == [
         "id is 'a b'",
         "the field 'title' is unknown",
         "turns[0]: utterance is 5",
@@ -114,7 +114,7 @@ def test_all_faults_of_a_line_are_named_at_once(tmp_path: Path) -> None:
 def test_every_value_of_a_repeated_key_must_be_valid(tmp_path: Path) -> None:
     turn = '{"utterance": "hello"}'
     put(tmp_path, f'{{"id": "a", "id": "b", "turns": [{turn}]}}')
-    assert [each.id for each in read_conversations(tmp_path, {"hello"})] == ["b"]
+    assert [conversation.id for conversation in read_conversations(tmp_path, {"hello"})] == ["b"]
     (fault,) = faults(tmp_path, f'{{"id": 5, "id": "b", "turns": [{turn}]}}')
     assert "conversations.jsonl:1: b: a key is repeated, and an earlier value is wrong" in fault
 

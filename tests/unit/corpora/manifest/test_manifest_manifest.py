@@ -114,10 +114,10 @@ def test_each_wrong_field_is_named_with_file_line_and_utterance(
 ) -> None:
     workshop.add("good")
     workshop.add("bad", **{field: value})
-    found = faults(workshop.save())
-    assert len(found) == 1
-    assert says in found[0]
-    assert found[0].startswith(f"{workshop.folder}/manifest.jsonl:3: {value if field == 'id' else 'bad'}: ")
+    lines = faults(workshop.save())
+    assert len(lines) == 1
+    assert says in lines[0]
+    assert lines[0].startswith(f"{workshop.folder}/manifest.jsonl:3: {value if field == 'id' else 'bad'}: ")
 
 
 def test_all_faults_come_at_once(workshop: Any) -> None:
@@ -126,13 +126,13 @@ def test_all_faults_come_at_once(workshop: Any) -> None:
     workshop.add("b")
     del workshop.rows[1]["speaker"], workshop.rows[1]["samples"]
     workshop.rows.append([1, 2])
-    found = faults(workshop.save())
-    assert len(found) == 8
+    lines = faults(workshop.save())
+    assert len(lines) == 8
     for part in ("header: corpus is ''", "kind is 'robots'", "format is '2'", "text is ''", "sha256 is"):
-        assert sum(part in fault for fault in found) == 1
-    assert any("the field speaker is missing" in fault for fault in found)
-    assert any("the field samples is missing" in fault for fault in found)
-    assert any("manifest.jsonl:4: is not a JSON object" in fault for fault in found)
+        assert sum(part in fault for fault in lines) == 1
+    assert any("the field speaker is missing" in fault for fault in lines)
+    assert any("the field samples is missing" in fault for fault in lines)
+    assert any("manifest.jsonl:4: is not a JSON object" in fault for fault in lines)
 
 
 def test_another_format_is_the_one_fault_that_is_named(workshop: Any) -> None:
@@ -184,9 +184,9 @@ def test_a_fault_is_one_short_line_whatever_the_row_contains(workshop: Any) -> N
     long = "\x1b[2J\u202e\n" * 10_000
     workshop.add("good")
     workshop.rows.append(workshop.rows[0] | {"id": long, long: 1, "text": long, "sha256": [[[long] * 3] * 3] * 3})
-    found = [fault.removeprefix(str(workshop.folder)) for fault in faults(workshop.save())]
-    assert len(found) == 5
-    assert all(fault.isprintable() and len(fault) < 400 for fault in found)
+    lines = [fault.removeprefix(str(workshop.folder)) for fault in faults(workshop.save())]
+    assert len(lines) == 5
+    assert all(fault.isprintable() and len(fault) < 400 for fault in lines)
 
 
 def test_whole_numbers_may_be_larger_than_64_bits(workshop: Any) -> None:
@@ -310,11 +310,11 @@ def test_unknown_edges_corpora_and_bundled_corpus_are_refused(folder: Path, comm
         (folder / "nowhere", "exact", "is neither a folder nor one of"),
         (BUNDLED, "recorded", "belongs to the installation and is not changed; copy it (cp -r "),
     ):
-        before = [(each / "manifest.jsonl").read_bytes() for each in (folder, bundled)]
+        before = [(path / "manifest.jsonl").read_bytes() for path in (folder, bundled)]
         ran = command("edges", given, edges)
         assert ran.code == 2
         assert says in ran.err
-        assert [(each / "manifest.jsonl").read_bytes() for each in (folder, bundled)] == before
+        assert [(path / "manifest.jsonl").read_bytes() for path in (folder, bundled)] == before
     assert command("edges", BUNDLED).out == f"{BUNDLED}: exact edges\n"
 
 
@@ -421,14 +421,14 @@ def test_installed_recorded_speech_is_preferred_and_named(home: Path, workshop: 
     assert open_corpus("pocketsphinx-testdata").path == folder
     names = [info.name for info in available()]
     assert names == ["voiceprobe-en", "pocketsphinx-testdata"]
-    found = available()[1]
-    assert (found.kind, found.utterance_count, found.short_count, found.licenses) == (
+    corpus = available()[1]
+    assert (corpus.kind, corpus.utterance_count, corpus.short_count, corpus.licenses) == (
         "recorded human",
         1,
         1,
         ("CC0-1.0",),
     )
-    assert found.speech_s == pytest.approx(1.0)
+    assert corpus.speech_s == pytest.approx(1.0)
 
 
 def test_a_broken_installed_corpus_is_listed_with_its_fault(home: Path) -> None:

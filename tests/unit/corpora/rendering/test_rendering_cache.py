@@ -125,10 +125,10 @@ def test_damaged_archive_counts_as_absent_and_is_rebuilt(made: Corpus, stored: R
 
 def test_damaged_chunk_is_rendered_again_and_others_stay(made: Corpus, stored: Renderings) -> None:
     file, victim = archives(stored)[0], made.utterances[1]
-    found = stored.cache_entry.get(entry_key(victim))
-    assert found is not None
+    entry = stored.cache_entry.get(entry_key(victim))
+    assert entry is not None
     content = bytearray(file.read_bytes())
-    content[found[1].offset + 100] ^= 1
+    content[entry[1].offset + 100] ^= 1
     file.unlink()
     file.write_bytes(content)
     root = stored.cache_entry.folder.parents[1]
@@ -174,7 +174,7 @@ def _fill(arguments: tuple[Path, Path, int]) -> int:
     renderings = Renderings.open(corpus, Profile("pink", 5.0), 16_000, 1, root)
     with renderings.cache_entry.locked():
         renderings.cache_entry.refresh()
-        there = sum(renderings.get(each) is not None for each in corpus.utterances)
+        there = sum(renderings.get(utterance) is not None for utterance in corpus.utterances)
         put_all(renderings)
     return there
 

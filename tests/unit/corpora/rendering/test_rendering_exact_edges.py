@@ -50,7 +50,7 @@ def english() -> Corpus:
 @pytest.fixture(scope="module")
 def utterance(english: Corpus) -> Utterance:
     """One with 60 ms of breath after its exact end."""
-    return next(each for each in english.utterances if each.id == "home-garage")
+    return next(candidate for candidate in english.utterances if candidate.id == "home-garage")
 
 
 def both(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int) -> tuple[Rendered, Rendered]:
@@ -182,12 +182,12 @@ def test_the_last_frame_is_that_of_the_exact_end(english: Corpus, utterance: Utt
 
 def test_the_bytes_are_pinned(english: Corpus) -> None:
     """Fails if another processor or library gives other bytes, because cohorts could then not be compared."""
-    found = {}
+    digests = {}
     for name in (None, "white", "babble"):
         profile = Profile(name, None if name is None else 10.0)
         pcm = render(english, english.utterances[3], profile, 24_000, 2026).pcm
-        found[profile.label] = hashlib.sha256(pcm.astype("<i2").tobytes()).hexdigest()[:16]
-    assert found == {
+        digests[profile.label] = hashlib.sha256(pcm.astype("<i2").tobytes()).hexdigest()[:16]
+    assert digests == {
         "clean": "a91a97adebd95772",
         "white-10dB": "d149e44ff15cc9ae",
         "babble-10dB": "68ed84bc6b3ef48f",

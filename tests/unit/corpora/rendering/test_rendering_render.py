@@ -131,14 +131,14 @@ def test_noise_depends_on_seed_utterance_and_type_but_not_level(english: Corpus)
 def test_the_bytes_are_pinned(english: Corpus) -> None:
     """Fails if another processor, NumPy or soxr gives other bytes, because cohorts could then not be compared."""
     english = replace(english, edges="recorded")  # test_rendering_exact_edges pins the others
-    found = {}
+    digests = {}
     for noise in (None, "white", "pink", "babble"):
         profile = Profile(noise, None if noise is None else 10.0)
         rendered = render(english, english.utterances[3], profile, 24_000, 2026)
         line = background(english, profile, 24_000, 1.0, 2026)
         content = rendered.pcm.astype("<i2").tobytes() + line.astype("<i2").tobytes()
-        found[profile.label] = hashlib.sha256(content).hexdigest()[:16]
-    assert found == {
+        digests[profile.label] = hashlib.sha256(content).hexdigest()[:16]
+    assert digests == {
         "clean": "8e03d15fafd4444d",
         "white-10dB": "aa0c40e39569aba7",
         "pink-10dB": "d60557006daaf0ac",
@@ -231,18 +231,18 @@ def utterance(name: str, length: str, domain: str = "home", speaker: str = "ann"
     )
 
 
-def all_kinds(each: int = 3) -> list[Utterance]:
+def all_kinds(per_kind: int = 3) -> list[Utterance]:
     return [
         utterance(f"{length}-{domain}-{speaker}-{number}", length, domain, speaker)
         for length in SECONDS
         for domain in ("home", "shop")
         for speaker in ("ann", "bob")
-        for number in range(each)
+        for number in range(per_kind)
     ]
 
 
 def counts(selected: Any, kind: str) -> Counter[str]:
-    return Counter(str(getattr(each, kind)) for each in selected)
+    return Counter(str(getattr(chosen, kind)) for chosen in selected)
 
 
 @pytest.mark.parametrize("count", [10, 37, 200])
@@ -265,13 +265,13 @@ def test_every_kind_has_its_shares_at_once() -> None:
     assert counts(selected, "domain") == {"home": 60, "shop": 20}
     assert counts(selected, "speaker") == {"ann": 40, "bob": 40}
     # The kinds are nearly independent: three of four short ones have the domain home.
-    short_home = sum(each.length == "short" and each.domain == "home" for each in selected)
+    short_home = sum(chosen.length == "short" and chosen.domain == "home" for chosen in selected)
     assert abs(short_home - 36) <= 1
 
 
 def test_dependent_kinds_have_their_shares_if_possible() -> None:
     # Bob only has utterances of the shop, so Ann gets fewer of them than with independent kinds.
-    limited = [each for each in all_kinds() if each.speaker == "ann" or each.domain == "shop"]
+    limited = [chosen for chosen in all_kinds() if chosen.speaker == "ann" or chosen.domain == "shop"]
     selected = deal(limited, mix_from_text("domain.home=1 domain.shop=1 speaker.ann=1 speaker.bob=1"), 40, 1)
     assert counts(selected, "domain") == {"home": 20, "shop": 20}
     assert counts(selected, "speaker") == {"ann": 20, "bob": 20}
@@ -281,7 +281,7 @@ def test_dependent_kinds_have_their_shares_if_possible() -> None:
 
 def test_an_utterance_repeats_only_after_all_others_of_its_cell() -> None:
     selected = deal(all_kinds(2), mix_from_text("short=1"), 20, 1)
-    times = Counter(each.id for each in selected)
+    times = Counter(chosen.id for chosen in selected)
     assert len(times) == 8
     assert set(times.values()) <= {2, 3}
 
@@ -294,7 +294,7 @@ def test_the_selection_depends_on_the_seed_only() -> None:
 
 def test_without_weights_all_utterances_are_used_equally() -> None:
     selected = deal(all_kinds(1), mix_from_text(""), 24, 1)
-    assert set(Counter(each.id for each in selected).values()) == {2}
+    assert set(Counter(chosen.id for chosen in selected).values()) == {2}
 
 
 @pytest.mark.parametrize(

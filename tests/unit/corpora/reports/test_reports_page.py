@@ -22,7 +22,9 @@ def test_the_chosen_clips_span_all_lengths() -> None:
     everything = sorted(utterance.speech_s for utterance in corpus.utterances)
     assert lengths == sorted(lengths)
     assert (lengths[0], lengths[-1]) == (everything[0], everything[-1])
-    assert choose(corpus, (), 1000) == sorted(corpus.utterances, key=lambda each: (each.speech_s, each.id))
+    assert choose(corpus, (), 1000) == sorted(
+        corpus.utterances, key=lambda utterance: (utterance.speech_s, utterance.id)
+    )
     assert choose(corpus, (), 0) == []
     with pytest.raises(CorpusError, match="has no utterance nobody, nothing"):
         choose(corpus, ("nobody", "home-stop", "nothing"), 5)

@@ -240,8 +240,8 @@ def test_loss_without_bursts_is_independent_per_packet(ratio: float) -> None:
     packets = 400_000
     lost = lost_packets(PacketLoss(ratio), packets, 11)
     # Both are counts of independent events: single losses, and two losses in a row.
-    for found, expected in ((np.sum(lost), ratio * packets), (np.sum(lost[1:] & lost[:-1]), ratio**2 * packets)):
-        assert abs(found - expected) < 4 * np.sqrt(expected * (1 + 2 * ratio))
+    for observed, expected in ((np.sum(lost), ratio * packets), (np.sum(lost[1:] & lost[:-1]), ratio**2 * packets)):
+        assert abs(observed - expected) < 4 * np.sqrt(expected * (1 + 2 * ratio))
     runs = np.array([len(list(run)) for is_lost, run in itertools.groupby(lost.tolist()) if is_lost])
     lengths = np.arange(1, 4)
     expected_counts = len(runs) * (1 - ratio) * ratio ** (lengths - 1.0)

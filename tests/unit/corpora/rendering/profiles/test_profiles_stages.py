@@ -88,7 +88,7 @@ def test_a_lower_opus_bitrate_has_a_larger_error(english: Corpus, rate_hz: int) 
     speech = render(english, english.utterances[0], Profile(), rate_hz, 1).pcm
     # The reference is the highest bitrate, because Opus's high-pass filter shifts low tones at any bitrate.
     output = [carry(speech, rate_hz, (f"opus:{kbit}",), None).astype(float) for kbit in (96, 6, 12, 32)]
-    off = [float(np.std(each - output[0])) for each in output[1:]]
+    off = [float(np.std(variant - output[0])) for variant in output[1:]]
     assert off[0] > off[1] > off[2]
 
 
@@ -307,11 +307,13 @@ def test_a_background_is_as_loud_as_the_noise_under_the_speech(
         (tmp_path / "fan.wav").write_bytes(encode(own, form="WAV"))
         noise = f"file:{tmp_path}"
     profile = Profile(noise, 12.0)
-    utterance = next(each for each in english.utterances if each.length == "long")
-    noisy, clean = (render(english, utterance, each, 16_000, 1).pcm.astype(float) for each in (profile, Profile()))
+    utterance = next(candidate for candidate in english.utterances if candidate.length == "long")
+    noisy, clean = (
+        render(english, utterance, with_profile, 16_000, 1).pcm.astype(float) for with_profile in (profile, Profile())
+    )
     under = noisy - clean
     line = background(english, profile, 16_000, 10.0, 1)
-    levels = [20 * np.log10(np.std(each.astype(float))) for each in (under, line)]
+    levels = [20 * np.log10(np.std(pcm.astype(float))) for pcm in (under, line)]
     assert levels[0] == pytest.approx(levels[1], abs=1.5)
 
 
@@ -319,7 +321,9 @@ def test_hum_continues_from_the_background_into_the_utterance(english: Corpus) -
     line = background(english, Profile("hum", 10.0), 16_000, 1.0, 1)
     assert np.array_equal(line[:-320], line[320:])  # 50 Hz: one period per frame of 20 ms
     utterance = english.utterances[0]
-    clean, noisy = (render(english, utterance, each, 16_000, 1).pcm for each in (Profile(), Profile("hum", 10.0)))
+    clean, noisy = (
+        render(english, utterance, with_profile, 16_000, 1).pcm for with_profile in (Profile(), Profile("hum", 10.0))
+    )
     under = noisy.astype(float)[:320] - clean[:320]
     assert np.corrcoef(under, line[:320])[0, 1] > 0.999
 
@@ -358,13 +362,13 @@ def test_the_bytes_of_every_stage_are_pinned(english: Corpus) -> None:
             "pink", 15.0, channel=("telephone",), loss=PacketLoss(0.1, 2.0), jitter=Jitter(20, 40), gain_db=6, dc=0.01
         ),
     ]
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for profile in profiles:
         rendered = render(english, english.utterances[3], profile, 16_000, 2026)
         line = background(english, profile, 16_000, 0.5, 2026)
         content = rendered.pcm.astype("<i2").tobytes() + line.astype("<i2").tobytes()
-        found[profile.label] = hashlib.sha256(content).hexdigest()[:16]
-    assert found == PINNED
+        digests[profile.label] = hashlib.sha256(content).hexdigest()[:16]
+    assert digests == PINNED
 
 
 def test_g722_octets_decode_to_the_samples_of_the_recommendation() -> None:

@@ -38,7 +38,9 @@ def test_the_result_is_printed_and_written_as_json(imported: Import, source: Pat
     assert (record["imported"], record["without_text"], record["faults"]) == (2, ["no"], [])
     assert (record["license"], record["consent"]) == ("CC-BY-4.0", "signed forms")
     corpus = open_corpus(tmp_path / "out")
-    assert {(each.license, each.consent) for each in corpus.utterances} == {("CC-BY-4.0", "signed forms")}
+    assert {(utterance.license, utterance.consent) for utterance in corpus.utterances} == {
+        ("CC-BY-4.0", "signed forms")
+    }
 
 
 def test_license_and_consent_are_required(imported: Import, source: Path, tmp_path: Path) -> None:

@@ -233,9 +233,9 @@ def test_clipping_is_judged_before_the_level_is_set(source: Path, subtype: str) 
     assert "came clipped in " in (clipped.processing or "")
     samples, _ = soundfile.read(source.parent / "out" / clipped.path)
     assert np.max(np.abs(samples)) < 0.5, "nothing of it is at full scale any more"
-    found = [each for each in diagnostics(source.parent / "out") if "clipped" in each]
-    assert len(found) == 1
-    assert "loud: came clipped in " in found[0]
+    clipped = [diagnostic for diagnostic in diagnostics(source.parent / "out") if "clipped" in diagnostic]
+    assert len(clipped) == 1
+    assert "loud: came clipped in " in clipped[0]
 
 
 def test_clipping_outside_cut_or_in_other_channel_does_not_count(source: Path) -> None:
@@ -247,7 +247,7 @@ def test_clipping_outside_cut_or_in_other_channel_does_not_count(source: Path) -
     rows = [f"a.wav,cut,0,{end},", f"b.wav,quiet,0,{len(both) / RATE_HZ},1", f"b.wav,loud,0,{len(both) / RATE_HZ},0"]
     (source / "list.csv").write_text("\n".join(["path,text,start_s,end_s,channel", *rows]) + "\n")
     outcome = import_source(source, source.parent / "out", max_s=60.0)
-    assert {each.text: "came clipped" in (each.processing or "") for each in outcome.imported} == {
+    assert {clip.text: "came clipped" in (clip.processing or "") for clip in outcome.imported} == {
         "cut": False, "quiet": False, "loud": True,
     }  # fmt: skip
 
@@ -359,11 +359,11 @@ def test_doubtful_bounds_are_detected_by_uncertainty_and_edges(tmp_path: Path) -
     bounds = find_speech_bounds(clean, RATE_HZ)
     put(tmp_path / "in" / "tight.wav", clean[bounds.start_sample + 800 : bounds.end_sample - 800])
     outcome = import_source(tmp_path / "in", tmp_path / "out")
-    found = {utterance.id: " ".join(review_reasons(utterance, "recorded")) for utterance in outcome.imported}
-    assert found["clean"] == ""
-    assert "known only to" in found["noisy"]
-    assert "begins where the clip does" in found["tight"]
-    assert "ends where the clip does" in found["tight"]
+    reasons = {utterance.id: " ".join(review_reasons(utterance, "recorded")) for utterance in outcome.imported}
+    assert reasons["clean"] == ""
+    assert "known only to" in reasons["noisy"]
+    assert "begins where the clip does" in reasons["tight"]
+    assert "ends where the clip does" in reasons["tight"]
     exact = {utterance.id: " ".join(review_reasons(utterance, "exact")) for utterance in outcome.imported}
     assert "begins where the clip does" in exact["tight"]
     assert not any(" ends " in reasons for reasons in exact.values()), "with exact edges, no end is in doubt"

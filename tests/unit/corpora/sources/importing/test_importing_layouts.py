@@ -143,7 +143,7 @@ def test_kaldi_separates_key_and_text_by_any_whitespace(source: Path, gap: str) 
     put_all(source, ("a.wav", "b.wav", "more.wav"), lists)
     outcome = import_source(source, source.parent / "out")
     assert texts(outcome) == {"u1": "turn it off", "u2": "line separator and tab"}
-    assert [each.speaker for each in outcome.imported] == ["anna", "bo"]
+    assert [clip.speaker for clip in outcome.imported] == ["anna", "bo"]
     assert outcome.skipped == (
         "text:3: the text of u7 is not used because no recording or segment has this name.",
         "more.wav: no list names it.",
@@ -185,7 +185,9 @@ def test_a_table_with_its_own_licenses_and_conversations(source: Path) -> None:
     )
     put_all(source, ("a.wav", "b.wav"), {"list.csv": table})
     corpus = opened(import_source(source, source.parent / "out", speaker="somebody"))
-    assert [(each.text, each.speaker, each.license, each.consent) for each in corpus.utterances] == [
+    assert [
+        (utterance.text, utterance.speaker, utterance.license, utterance.consent) for utterance in corpus.utterances
+    ] == [
         ("one; two", "eve", "MIT", "by contract"),
         ("three", "somebody", "CC0-1.0", "asked by a test"),
     ]

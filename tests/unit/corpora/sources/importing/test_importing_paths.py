@@ -121,7 +121,7 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     (folder / "cafe.TXT").write_text("coffee")
     outcome = import_source(folder, tmp_path / "other")
     assert texts(outcome) == {"cafe": "coffee"}
-    assert [each.source for each in outcome.imported] == ["in-\\xe9: cafe.wav"]
+    assert [clip.source for clip in outcome.imported] == ["in-\\xe9: cafe.wav"]
     (folder / "cafe.wav").rename(folder / os.fsdecode(b"caf\xe9.wav"))
     (folder / "broken.wav").write_bytes(b"RIFF\x00\x00")
     odd, broken = faults_of(folder)

@@ -106,10 +106,10 @@ def test_an_openai_compatible_endpoint_synthesizes(
         model = ("--engine", "openai", "--url", url, "--model", "m", "--voice", "nova")
         ran = command("say", texts, "--into", into, *model, "--license", "MIT", "--rate", "16000")
     assert ran.code == 0
-    assert [(each["path"], each["model"], each["voice"], each["response_format"]) for each in requests] == [
-        ("/v1/audio/speech", "m", "nova", "wav")
-    ] * 2
-    assert {each["authorization"] for each in requests} == {"Bearer s3cret-token"}
+    assert [
+        (request["path"], request["model"], request["voice"], request["response_format"]) for request in requests
+    ] == [("/v1/audio/speech", "m", "nova", "wav")] * 2
+    assert {request["authorization"] for request in requests} == {"Bearer s3cret-token"}
     (first, _) = open_corpus(into).utterances
     assert (first.sample_rate_hz, first.source) == (16_000, "m voice nova")
     assert first.speech_s == pytest.approx(0.08 * len(first.text), abs=0.01)
