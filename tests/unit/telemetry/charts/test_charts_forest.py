@@ -28,8 +28,8 @@ ROWS = [
 
 def points(drawn: str) -> dict[str, tuple[float, float]]:
     """The place of each estimate, by its words; its symbol is moved there from the origin."""
-    found = re.findall(r'<path [^>]*transform="translate\(([\d.]+),([\d.]+)\)[^>]*><title>([^<]*)</title>', drawn)
-    return {words: (float(x), float(y)) for x, y, words in found}
+    groups = re.findall(r'<path [^>]*transform="translate\(([\d.]+),([\d.]+)\)[^>]*><title>([^<]*)</title>', drawn)
+    return {words: (float(x), float(y)) for x, y, words in groups}
 
 
 def test_a_forest_is_a_valid_specification_without_data() -> None:
@@ -42,7 +42,7 @@ def test_a_forest_is_a_valid_specification_without_data() -> None:
 @pytest.mark.slow
 def test_estimates_are_placed_by_row_order_and_value() -> None:
     at = points(svg(Picture(ROWS, forest(ROWS, PAGE, "s"), "differences")))
-    places = [at[f"{each['name']}: {each['estimate']:g}"] for each in ROWS]
+    places = [at[f"{row['name']}: {row['estimate']:g}"] for row in ROWS]
     assert all(above[1] < below[1] for above, below in pairwise(places))
     (x50, _), (x95, _), (x99, _) = places
     assert (x95 - x50) / (x50 - x99) == pytest.approx((0.2 - 0.02) / (0.02 + 0.2), rel=1e-3)
@@ -67,7 +67,7 @@ def test_svg_has_label_page_colors_and_escapes_foreign_text() -> None:
     drawn = both_sizes(Picture(ROWS, forest(ROWS, PAGE, "s"), f"of {HOSTILE}"))
     wide, narrow = re.findall(r"<svg [^>]*>", drawn)
     assert ('class="wide"' in wide, 'class="narrow"' in narrow) == (True, True)
-    assert all('role="img"' in each and 'aria-label="of &lt;/svg&gt;' in each for each in (wide, narrow))
+    assert all('role="img"' in picture and 'aria-label="of &lt;/svg&gt;' in picture for picture in (wide, narrow))
     assert "<script" not in drawn
     assert "\x1b" not in drawn
     assert not re.search(r'(?:fill|stroke)="(?:#|rgb)|style=|href=', drawn)

@@ -48,17 +48,17 @@ def same_audio(rng: np.random.Generator, turns: int, utterances: int = 60) -> tu
     """Two runs that send the same utterances in the same order, each utterance slow or fast in both."""
     effect_ms = rng.normal(0, 200, utterances)
     audio = rng.permutation(np.arange(turns) % utterances)
-    found: list[CohortTurns] = []
+    both: list[CohortTurns] = []
     for shift_ms in (0.0, SHIFT_MS):
         values, calls = latencies_ms(rng, turns)
-        found.append(cohort_of("run", values + effect_ms[audio] + shift_ms, calls, None, audio))
-    return found[0], found[1]
+        both.append(cohort_of("run", values + effect_ms[audio] + shift_ms, calls, None, audio))
+    return both[0], both[1]
 
 
 def covered(make: Callable[[int], FigureDifference], times: int = 300) -> float:
     """Return how often the interval holds the true difference."""
-    found = [make(seed) for seed in range(times)]
-    known = [(each.lower, each.upper) for each in found if each.lower is not None and each.upper is not None]
+    differences = [make(seed) for seed in range(times)]
+    known = [(result.lower, result.upper) for result in differences if result.lower is not None and result.upper is not None]
     assert len(known) > 0.9 * times
     return float(np.mean([low <= SHIFT_MS * MS <= high for low, high in known]))
 
@@ -79,9 +79,9 @@ def test_interval_holds_true_difference_in_95_of_100_run_pairs(figure: ComparedF
 def test_the_interval_of_paired_runs_holds_it_too(figure: ComparedFigure) -> None:
     def make(seed: int) -> FigureDifference:
         baseline, candidate = same_audio(np.random.default_rng(seed), 300)
-        found = pairing(baseline, candidate)
-        assert found.is_paired
-        return difference(figure, baseline, candidate, found)
+        pairs = pairing(baseline, candidate)
+        assert pairs.is_paired
+        return difference(figure, baseline, candidate, pairs)
 
     assert 0.925 <= covered(make) <= 0.99
 
@@ -119,13 +119,13 @@ def bootstrapped(of: CohortTurns, fraction: float, rng: np.random.Generator, tim
 def test_the_interval_is_that_of_a_bootstrap_by_call(figure: ComparedFigure, fraction: float) -> None:
     rng = np.random.default_rng(11)
     baseline, candidate = run(rng, 2000), run(rng, 2000, SHIFT_MS)
-    found = difference(figure, baseline, candidate, BY_CALL)
-    assert found.lower is not None
-    assert found.upper is not None
+    result = difference(figure, baseline, candidate, BY_CALL)
+    assert result.lower is not None
+    assert result.upper is not None
     drawn = bootstrapped(candidate, fraction, rng) - bootstrapped(baseline, fraction, rng)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    assert (found.upper - found.lower) == pytest.approx(high - low, rel=0.25)
-    assert found.value == pytest.approx(float(np.median(drawn)), abs=0.25 * (high - low))
+    assert (result.upper - result.lower) == pytest.approx(high - low, rel=0.25)
+    assert result.value == pytest.approx(float(np.median(drawn)), abs=0.25 * (high - low))
 
 
 def test_pairing_narrows_what_the_utterances_make_wide() -> None:
@@ -133,9 +133,9 @@ def test_pairing_narrows_what_the_utterances_make_wide() -> None:
     for seed in range(40):
         baseline, candidate = same_audio(np.random.default_rng(seed), 600)
         for is_paired in (True, False):
-            found = difference(P50, baseline, candidate, Pairing(is_paired))
-            assert found.is_paired is is_paired
-            widths[is_paired].append((found.upper or 0.0) - (found.lower or 0.0))
+            result = difference(P50, baseline, candidate, Pairing(is_paired))
+            assert result.is_paired is is_paired
+            widths[is_paired].append((result.upper or 0.0) - (result.lower or 0.0))
     assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])
 
 
@@ -165,17 +165,17 @@ def test_a_figure_that_cannot_be_paired_is_taken_by_call() -> None:
     # Ten utterances have a value: too few to pair by, and enough turns.
     only_some = np.where(np.arange(400) % 40 < 10, values, np.nan)
     runs = [cohort_of("run", only_some + shift, calls, None, np.arange(400) % 40) for shift in (0, 5)]
-    found = difference(P50, runs[0], runs[1], pairing(runs[0], runs[1]))
-    assert (found.is_paired, found.turns) == (False, (100, 100))
-    assert found.lower is not None
+    result = difference(P50, runs[0], runs[1], pairing(runs[0], runs[1]))
+    assert (result.is_paired, result.turns) == (False, (100, 100))
+    assert result.lower is not None
 
 
 def test_too_few_turns_have_figures_and_no_interval() -> None:
     rng = np.random.default_rng(2)
-    found = difference(P95, run(rng, 60), run(rng, 600), BY_CALL)
-    assert found.baseline is not None
-    assert found.value == pytest.approx((found.candidate or 0) - found.baseline)
-    assert (found.lower, found.upper, found.reason) == (None, None, "needs 100 turns with a value, has 60")
+    result = difference(P95, run(rng, 60), run(rng, 600), BY_CALL)
+    assert result.baseline is not None
+    assert result.value == pytest.approx((result.candidate or 0) - result.baseline)
+    assert (result.lower, result.upper, result.reason) == (None, None, "needs 100 turns with a value, has 60")
     fewer = difference(P95, run(rng, 15), run(rng, 600), BY_CALL)
     assert (fewer.baseline, fewer.value) == (None, None)
     assert not fewer.is_shown
@@ -185,8 +185,8 @@ def test_too_few_turns_have_figures_and_no_interval() -> None:
 
 def test_run_without_spread_is_known_exactly_and_other_is_not() -> None:
     constant = cohort_of("run", np.full(300, 500.0), np.arange(300))
-    found = difference(P50, constant, constant, BY_CALL)
-    assert (found.value, found.lower, found.upper, found.p_value, found.bounds) == (0, 0, 0, 1, "+0.0 ms to +0.0 ms")
+    result = difference(P50, constant, constant, BY_CALL)
+    assert (result.value, result.lower, result.upper, result.p_value, result.bounds) == (0, 0, 0, 1, "+0.0 ms to +0.0 ms")
     varied = difference(P50, constant, run(np.random.default_rng(1), 300), BY_CALL)
     assert varied.lower is not None
     assert varied.upper is not None
@@ -197,8 +197,8 @@ def test_unanswered_turn_is_slower_than_any_other() -> None:
     values, calls = latencies_ms(np.random.default_rng(3), 400)
     missing = np.arange(400) % 10 == 0
     all_answered, some = cohort_of("a", values, calls), cohort_of("b", values, calls, missing)
-    found = difference(P50, all_answered, some, BY_CALL)
-    assert found.candidate == pytest.approx(np.quantile(np.where(missing, np.inf, values * MS), 0.5))
+    result = difference(P50, all_answered, some, BY_CALL)
+    assert result.candidate == pytest.approx(np.quantile(np.where(missing, np.inf, values * MS), 0.5))
     p95 = difference(P95, all_answered, some, BY_CALL)
     assert (p95.candidate, p95.lower) == (None, None)
     assert "not answered" in (p95.reason or "")
@@ -211,8 +211,8 @@ def test_shares_know_their_direction() -> None:
         return CohortTurns("run", 400, {CACHE_HIT: packed_numbers(np.arange(400) % 100 < 100 * share)}, codes)
 
     fewer_good = ComparedFigure("good", "Good", "turns", column=CACHE_HIT, higher_is_better=True)
-    (found,) = marked([difference(fewer_good, hits(0.9), hits(0.5), BY_CALL)])
-    assert (found.value, found.is_shown, found.is_worse) == (pytest.approx(-0.4), True, True)
+    (compared,) = marked([difference(fewer_good, hits(0.9), hits(0.5), BY_CALL)])
+    assert (compared.value, compared.is_shown, compared.is_worse) == (pytest.approx(-0.4), True, True)
     assert marked([difference(fewer_good, hits(0.5), hits(0.9), BY_CALL)])[0].is_worse is False
     neither = ComparedFigure("hits", "Hits", "answers", column=CACHE_HIT, higher_is_better=None)
     (differs,) = marked([difference(neither, hits(0.5), hits(0.9), BY_CALL)])
@@ -243,7 +243,7 @@ def test_figures_are_marked_by_holm_over_those_with_p_value() -> None:
     """The smallest of three is held to 5 % / 3, the next to 5 % / 2, the last to 5 %."""
 
     def shown(*p_values: float | None) -> list[bool]:
-        return [each.is_shown for each in marked(of_p_values(*p_values))]
+        return [result.is_shown for result in marked(of_p_values(*p_values))]
 
     assert shown(0.016, 0.024, 0.049) == [True, True, True]
     assert shown(0.049, 0.016, 0.026) == [False, True, False]
@@ -255,8 +255,8 @@ def test_figures_are_marked_by_holm_over_those_with_p_value() -> None:
 
 
 def test_figure_with_0_in_interval_or_without_claim_is_unmarked() -> None:
-    assert [each.is_shown for each in marked(of_p_values(1e-9, lower=0.0))] == [False]
-    assert [each.is_shown for each in marked(of_p_values(1e-9, is_claimed=False))] == [False]
+    assert [result.is_shown for result in marked(of_p_values(1e-9, lower=0.0))] == [False]
+    assert [result.is_shown for result in marked(of_p_values(1e-9, is_claimed=False))] == [False]
     assert marked(of_p_values(1e-9))[0].is_worse
 
 
@@ -272,18 +272,18 @@ def test_figure_with_0_in_interval_or_without_claim_is_unmarked() -> None:
 def test_a_side_that_nothing_bounds_is_put_in_words(
     lower: float | None, upper: float | None, text: str, side: str | None
 ) -> None:
-    bounds = [None if each is None else each * MS for each in (lower, upper)]
-    found = FigureDifference(P95, value=50.0 * MS, lower=bounds[0], upper=bounds[1])
-    assert (found.bounds, found.unbounded) == (text, side)
+    bounds = [None if bound_ms is None else bound_ms * MS for bound_ms in (lower, upper)]
+    shown = FigureDifference(P95, value=50.0 * MS, lower=bounds[0], upper=bounds[1])
+    assert (shown.bounds, shown.unbounded) == (text, side)
 
 
 def test_unanswered_turns_near_percentile_remove_upper_bound() -> None:
     rng = np.random.default_rng(4)
     values, calls = latencies_ms(rng, 1000)
     silent = cohort_of("b", values, calls, np.arange(1000) % 25 == 0)
-    found = difference(P95, run(rng, 1000), silent, BY_CALL)
-    assert found.unbounded == "above"
-    assert found.bounds.endswith(" or more")
+    result = difference(P95, run(rng, 1000), silent, BY_CALL)
+    assert result.unbounded == "above"
+    assert result.bounds.endswith(" or more")
 
 
 MARGIN = RegressionMargin()
@@ -333,16 +333,16 @@ def test_a_run_at_the_margin_is_seldom_within_it_or_a_regression() -> None:
 
 
 def test_too_few_turns_decide_nothing() -> None:
-    found = compare_runs(named_run("base"), named_run("short", turns=50, shift_ms=900, seed=2), MARGIN, ())
-    assert found.state == "undecided"
-    assert found.sentence == ("undecided: Voice to voice p95 cannot be compared: needs 100 turns with a value, has 50")
+    comparison = compare_runs(named_run("base"), named_run("short", turns=50, shift_ms=900, seed=2), MARGIN, ())
+    assert comparison.state == "undecided"
+    assert comparison.sentence == ("undecided: Voice to voice p95 cannot be compared: needs 100 turns with a value, has 50")
 
 
 def test_run_that_stops_answering_is_worse_at_any_percentile() -> None:
     base = named_run("base")
-    found = compare_runs(base, named_run("silent", unanswered=0.5, seed=2), MARGIN, ())
-    assert found.state == "worse"
-    assert "were not answered, 0 % of base" in found.sentence
+    comparison = compare_runs(base, named_run("silent", unanswered=0.5, seed=2), MARGIN, ())
+    assert comparison.state == "worse"
+    assert "were not answered, 0 % of base" in comparison.sentence
     all_gone = compare_runs(base, named_run("gone", unanswered=1.0, seed=2), MARGIN, ())
     assert all_gone.state == "worse"
     # Not where the baseline answered as few, nor where a handful of calls say so.
@@ -417,15 +417,15 @@ def test_a_turn_that_owes_no_value_lacks_none() -> None:
 )
 def test_nothing_is_claimed_of_a_run_that_was_not_measured_well(fault: dict[str, object], why: str) -> None:
     base, slow = named_run("base"), named_run("slow", shift_ms=900, seed=2)
-    for found in (
+    for comparison in (
         compare_runs(replace(base, **fault), slow, MARGIN, ()),  # type: ignore[arg-type]
         compare_runs(base, replace(slow, **fault), MARGIN, ()),  # type: ignore[arg-type]
     ):
-        assert found.state == "undecided"
-        assert why in found.sentence
-        assert all(each.is_worse is None and not each.is_shown for each in found.differences)
-        assert {row[-1] for _, group in grouped(found) for row in map(figure_row, group)} == {"not claimed"}
-        assert any("no difference of the service is claimed" in line for line in footnotes(found))
+        assert comparison.state == "undecided"
+        assert why in comparison.sentence
+        assert all(result.is_worse is None and not result.is_shown for result in comparison.differences)
+        assert {row[-1] for _, group in grouped(comparison) for row in map(figure_row, group)} == {"not claimed"}
+        assert any("no difference of the service is claimed" in line for line in footnotes(comparison))
     weakened = compare_runs(
         replace(base, telemetry_lost=0.005, is_under_way=True, lacks_old_turns=True), slow, MARGIN, ()
     )
@@ -438,21 +438,21 @@ def test_footnotes_state_that_unanswered_turns_raise_percentiles() -> None:
     sentence = "a turn that was not answered counts as longer than any wait"
     answered = compare_runs(base, named_run("other", seed=2), MARGIN, ())
     assert not any(sentence in line for line in footnotes(answered))
-    for found in (
+    for comparison in (
         compare_runs(base, named_run("silent", seed=2, unanswered=0.1), MARGIN, ()),
         compare_runs(named_run("silent", seed=2, unanswered=0.1), base, MARGIN, ()),
     ):
-        assert any(sentence in line for line in footnotes(found))
+        assert any(sentence in line for line in footnotes(comparison))
 
 
 def test_runs_that_were_asked_differently_say_so() -> None:
     one = {"target": "ws://a", "users": "10", "corpus": "speech", "seed": "1"}
     other = {"users": "20", "corpus": "speech", "seed": "2", "profile": "noise=babble", "target": "ws://a\x1b[2J"}
-    found = asked_differences(one, other)
-    assert difference_sentence(found) == (
+    differing = asked_differences(one, other)
+    assert difference_sentence(differing) == (
         "the runs differ in: target ws://a / ws://a\\x1b[2J, users 10/20, seed 1/2, profile not said/noise=babble"
     )
-    assert why_no_pairs(found) == "they were not sent the same audio: another seed"
+    assert why_no_pairs(differing) == "they were not sent the same audio: another seed"
     assert difference_sentence(asked_differences(one, one)) is None
     assert why_no_pairs(asked_differences(one, {**one, "users": "9"})) is None
 
@@ -460,18 +460,18 @@ def test_runs_that_were_asked_differently_say_so() -> None:
 def test_every_objective_that_counts_turns_has_its_good_turns() -> None:
     objectives = default_objectives()
     base, other = named_run("base"), named_run("other", seed=2)
-    counted = [each for each in objectives if each.counts == "turns"]
+    counted = [objective for objective in objectives if objective.counts == "turns"]
     rng = np.random.default_rng(5)
 
     def with_missed(of: ComparedRun, share: float) -> ComparedRun:
-        columns = {missed_column(each.name): packed_numbers(rng.random(of.turns.turns) < share) for each in counted}
+        columns = {missed_column(objective.name): packed_numbers(rng.random(of.turns.turns) < share) for objective in counted}
         return replace(of, turns=replace(of.turns, numbers={**of.turns.numbers, **columns}))
 
-    found = compare_runs(with_missed(base, 0.02), with_missed(other, 0.2), MARGIN, objectives)
-    good = [each for each in found.differences if each.figure.name.startswith("good_")]
-    assert [each.figure.name for each in good] == [f"good_{each.name}" for each in counted]
-    assert all(each.is_worse for each in good)
-    assert all(each.value == pytest.approx(-0.18, abs=0.04) for each in good)
+    comparison = compare_runs(with_missed(base, 0.02), with_missed(other, 0.2), MARGIN, objectives)
+    good = [result for result in comparison.differences if result.figure.name.startswith("good_")]
+    assert [result.figure.name for result in good] == [f"good_{objective.name}" for objective in counted]
+    assert all(result.is_worse for result in good)
+    assert all(result.value == pytest.approx(-0.18, abs=0.04) for result in good)
 
 
 def test_a_margin_on_another_figure() -> None:
@@ -482,10 +482,10 @@ def test_a_margin_on_another_figure() -> None:
         numbers = {"time_to_first_sentence": of.turns.numbers["voice_to_voice"]}
         return replace(of, turns=replace(of.turns, numbers=numbers))
 
-    found = compare_runs(renamed(base), renamed(other), margin, ())
-    assert found.decisive.figure.name == "time_to_first_sentence_p50"
-    assert found.differences[0] is found.decisive
-    assert found.state == "worse"
+    comparison = compare_runs(renamed(base), renamed(other), margin, ())
+    assert comparison.decisive.figure.name == "time_to_first_sentence_p50"
+    assert comparison.differences[0] is comparison.decisive
+    assert comparison.state == "worse"
     assert margin.sentence == "First sentence p50 at most 20 ms above the baseline"
 
 
@@ -497,21 +497,21 @@ def test_the_worst_of_several_counts() -> None:
 
 
 def test_footnotes_explain_marks_and_intervals_without_mark() -> None:
-    found = compare_runs(named_run("base"), named_run("slow", shift_ms=400, seed=2), MARGIN, ())
-    assert found.marked_over == sum(each.p_value is not None for each in found.differences) == 6
-    assert status_text(found.decisive) == "worse"
-    assert "worse: shown after Holm's correction over 6 figures" in footnotes(found)
-    assert not any(line.startswith("possible") for line in footnotes(found))
-    assert footnotes(found)[-1] == (
+    comparison = compare_runs(named_run("base"), named_run("slow", shift_ms=400, seed=2), MARGIN, ())
+    assert comparison.marked_over == sum(result.p_value is not None for result in comparison.differences) == 6
+    assert status_text(comparison.decisive) == "worse"
+    assert "worse: shown after Holm's correction over 6 figures" in footnotes(comparison)
+    assert not any(line.startswith("possible") for line in footnotes(comparison))
+    assert footnotes(comparison)[-1] == (
         "the margin: Voice to voice p95 at most 100 ms above the baseline; this figure is judged alone, by its own "
         "interval"
     )
-    unmarked = replace(found.decisive, p_value=0.02, is_shown=False)
+    unmarked = replace(comparison.decisive, p_value=0.02, is_shown=False)
     possible = replace(
-        found,
+        comparison,
         decisive=unmarked,
         differences=tuple(
-            unmarked if each is found.decisive else replace(each, is_shown=False) for each in found.differences
+            unmarked if result is comparison.decisive else replace(result, is_shown=False) for result in comparison.differences
         ),
     )
     assert status_text(unmarked) == "possible"
@@ -524,9 +524,9 @@ def test_footnotes_explain_marks_and_intervals_without_mark() -> None:
 
 
 def test_difference_without_upper_bound_is_stated_and_explained() -> None:
-    found = compare_runs(named_run("base"), named_run("slow", shift_ms=400, seed=2, unanswered=0.035), MARGIN, ())
-    assert found.decisive.unbounded == "above"
-    assert found.state == "worse", "whatever the upper bound is, the lower one lies above the margin"
-    assert re.search(r" ms \(\+[\d.,]+ ms or more\): more than the margin of 100 ms$", found.sentence)
-    assert re.fullmatch(r"\+[\d.,]+ ms or more", interval_text(found.decisive))
-    assert any(line.startswith("or more, or less: ") for line in footnotes(found))
+    comparison = compare_runs(named_run("base"), named_run("slow", shift_ms=400, seed=2, unanswered=0.035), MARGIN, ())
+    assert comparison.decisive.unbounded == "above"
+    assert comparison.state == "worse", "whatever the upper bound is, the lower one lies above the margin"
+    assert re.search(r" ms \(\+[\d.,]+ ms or more\): more than the margin of 100 ms$", comparison.sentence)
+    assert re.fullmatch(r"\+[\d.,]+ ms or more", interval_text(comparison.decisive))
+    assert any(line.startswith("or more, or less: ") for line in footnotes(comparison))

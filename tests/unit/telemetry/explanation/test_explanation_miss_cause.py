@@ -198,8 +198,8 @@ def test_cohort_of_few_turns_is_counted_and_blocks_no_naming() -> None:
         turns.total,
         turns.stages,
     )
-    found = find_cause(small)
-    assert (found.cohorts, found.within, found.others) == (("bad",), ("good",), 1)
+    cause = find_cause(small)
+    assert (cause.cohorts, cause.within, cause.others) == (("bad",), ("good",), 1)
 
 
 def test_turns_without_a_cohort_are_never_named() -> None:
@@ -243,11 +243,11 @@ def test_a_share_has_the_error_of_its_calls() -> None:
     """Calls whose turns are all bad or all good say as much as one turn each."""
     calls = np.repeat(np.arange(200), 5)
     is_bad = calls % 10 == 0
-    found = clustered_share(is_bad, calls)
+    share = clustered_share(is_bad, calls)
     of_calls = np.array([calls_bad.mean() for calls_bad in np.split(is_bad, 200)])
-    assert found.value == pytest.approx(0.1)
-    assert found.standard_error == pytest.approx(of_calls.std(ddof=1) / np.sqrt(200))
-    assert found.design_effect == pytest.approx(5, rel=0.01)
+    assert share.value == pytest.approx(0.1)
+    assert share.standard_error == pytest.approx(of_calls.std(ddof=1) / np.sqrt(200))
+    assert share.design_effect == pytest.approx(5, rel=0.01)
     assert clustered_share(np.zeros(100, dtype=bool), np.arange(100)).standard_error > 0
 
 
@@ -316,12 +316,12 @@ SHAPES = {
 
 
 def dimensions(chance: np.random.Generator, **changed: Dimension) -> dict[str, Dimension]:
-    found: dict[str, Dimension] = {}
+    known: dict[str, Dimension] = {}
     for name, (values, is_of_call) in SHAPES.items():
         codes = chance.integers(values, size=TURNS)
         codes = codes[CALLS * PER_CALL] if is_of_call else codes
-        found[name] = Dimension(codes, tuple(f"{name} {value}" for value in range(values)))
-    return {**found, **changed}
+        known[name] = Dimension(codes, tuple(f"{name} {value}" for value in range(values)))
+    return {**known, **changed}
 
 
 def slow_calls(chance: np.random.Generator, share: float) -> np.ndarray:
@@ -329,8 +329,8 @@ def slow_calls(chance: np.random.Generator, share: float) -> np.ndarray:
     return (chance.random(CALLS[-1] + 1) < share)[CALLS]
 
 
-def by_name(found: list[ExplainedDimension]) -> dict[str, ExplainedDimension]:
-    return {each.name: each for each in found}
+def by_name(explained: list[ExplainedDimension]) -> dict[str, ExplainedDimension]:
+    return {dimension.name: dimension for dimension in explained}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -342,8 +342,8 @@ def test_a_planted_dimension_comes_first_with_its_value(name: str) -> None:
         codes[chance.random(TURNS) < 0.04] = 17  # one clip of 300, heard 48 times or so
     is_value = codes == min(17, SHAPES[name][0] - 1)
     is_slow = (chance.random(TURNS) < 0.05) | (is_value & (chance.random(TURNS) < 0.6))
-    found = rank_dimensions(is_slow, CALLS, {**known, name: Dimension(codes, known[name].labels)})
-    first = found[0]
+    ranking = rank_dimensions(is_slow, CALLS, {**known, name: Dimension(codes, known[name].labels)})
+    first = ranking[0]
     assert (first.name, first.is_shown) == (name, True)
     assert first.value is not None
     assert first.value.label == known[name].labels[min(17, SHAPES[name][0] - 1)]
@@ -361,8 +361,8 @@ def test_in_noise_no_dimension_is_shown(share: float) -> None:
     shown: list[str] = []
     for seed in range(200):
         chance = np.random.default_rng(seed)
-        found = rank_dimensions(slow_calls(chance, share), CALLS, dimensions(chance))
-        shown += [each.name for each in found if each.is_shown]
+        ranking = rank_dimensions(slow_calls(chance, share), CALLS, dimensions(chance))
+        shown += [dimension.name for dimension in ranking if dimension.is_shown]
     assert len(shown) <= 16, shown
     assert shown.count("utterance") <= 4
 
@@ -386,12 +386,12 @@ def test_the_statistic_is_that_of_scipy() -> None:
     table = np.array([np.bincount(codes[is_slow == side], minlength=6) for side in (True, False)])
     reference = stats.chi2_contingency(table, correction=False)
     assert pearson(is_slow, codes) == pytest.approx(reference.statistic)
-    found = rank_dimensions(is_slow, np.arange(900), {"x": Dimension(codes, tuple("abcdef"))})[0]
+    ranked = rank_dimensions(is_slow, np.arange(900), {"x": Dimension(codes, tuple("abcdef"))})[0]
     # Of six values and one dimension: twice the smaller chance of that of all values and of that of the one.
     one = 6 * stats.binom.sf(table[0, 2] - 1, table[:, 2].sum(), is_slow.mean())
-    assert found.p_value == pytest.approx(2 * min(reference.pvalue, one), rel=0.15)
+    assert ranked.p_value == pytest.approx(2 * min(reference.pvalue, one), rel=0.15)
     cramer = stats.contingency.association(table, method="cramer")
-    assert found.strength == pytest.approx(np.sqrt(max(0.0, cramer**2 - 5 / 900)), rel=0.05)
+    assert ranked.strength == pytest.approx(np.sqrt(max(0.0, cramer**2 - 5 / 900)), rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -412,13 +412,13 @@ def test_untested_dimension_gives_reason() -> None:
     nothing = Dimension(np.full(TURNS, NOT_REPORTED), ())
     one = Dimension(np.zeros(TURNS, dtype=np.int64), ("only",))
     is_slow = slow_calls(chance, 0.2)
-    found = by_name(rank_dimensions(is_slow, CALLS, dimensions(chance, domain=nothing, region=one)))
-    assert (found["domain"].untried, found["domain"].values) == ("not reported", 0)
-    assert (found["region"].untried, found["region"].values) == ("one value", 1)
+    by_label = by_name(rank_dimensions(is_slow, CALLS, dimensions(chance, domain=nothing, region=one)))
+    assert (by_label["domain"].untried, by_label["domain"].values) == ("not reported", 0)
+    assert (by_label["region"].untried, by_label["region"].values) == ("one value", 1)
     few = by_name(rank_dimensions(np.arange(TURNS) < 5, CALLS, dimensions(chance)))
-    assert {each.untried for each in few.values()} == {"too few turns"}
+    assert {dimension.untried for dimension in few.values()} == {"too few turns"}
     same_call = by_name(rank_dimensions(is_slow, np.zeros(TURNS, dtype=np.int64), dimensions(chance)))
-    assert {each.untried for each in same_call.values()} == {"too few turns"}
+    assert {dimension.untried for dimension in same_call.values()} == {"too few turns"}
     assert rank_dimensions(is_slow[:0], CALLS[:0], {"x": Dimension(CALLS[:0], ())})[0].untried == "not reported"
     with pytest.raises(ValueError, match="x: 2 codes for 1200 turns"):
         rank_dimensions(is_slow, CALLS, {"x": Dimension(CALLS[:2], ())})
@@ -428,17 +428,17 @@ def test_turns_without_a_value_are_a_value_of_their_own() -> None:
     chance = np.random.default_rng(1)
     codes = np.where(CALLS % 3 == 0, NOT_REPORTED, 0)
     is_slow = (chance.random(TURNS) < 0.05) | ((codes == NOT_REPORTED) & (chance.random(TURNS) < 0.5))
-    found = rank_dimensions(is_slow, CALLS, {"model": Dimension(codes, ("large",))})[0]
-    assert found.is_shown
-    assert found.value is not None
-    assert found.value.label is None
+    ranked = rank_dimensions(is_slow, CALLS, {"model": Dimension(codes, ("large",))})[0]
+    assert ranked.is_shown
+    assert ranked.value is not None
+    assert ranked.value.label is None
 
 
 def test_thousands_of_values_are_asked_together() -> None:
     chance = np.random.default_rng(1)
     codes = np.arange(TURNS * 3) // 2
     calls = np.arange(TURNS * 3) // 4
-    found = rank_dimensions(
+    ranked = rank_dimensions(
         chance.random(TURNS * 3) < 0.1, calls, {"utterance": Dimension(codes, tuple(map(str, range(codes.size))))}
     )[0]
-    assert (found.values, found.is_shown) == (1800, False)
+    assert (ranked.values, ranked.is_shown) == (1800, False)

@@ -261,13 +261,17 @@ def test_values_that_otlp_cannot_carry_are_changed_without_noise(
     announce_run(telemetry, "run\ud800", "end", odd)
     (span,) = pb_spans(map(encoded_by_sdk, written.get_finished_spans()))
     assert len(span.attributes) == len(odd) + 4
-    found = dict(by_name(written)["voice.run"].attributes)
-    assert found["voice.run.run_id"] == "run\ufffd"
-    assert found["voice.run.text"] == "a\ufffd"
-    assert found["voice.run.wide"] == str(2**70)
-    assert found["voice.run.texts"] == ("\ufffd",)
-    assert found["voice.run.ints"] == ("1", str(2**64))
-    assert (found["voice.run.flag"], found["voice.run.ratio"], found["voice.run.none"]) == (True, 0.5, ())
+    attributes = dict(by_name(written)["voice.run"].attributes)
+    assert attributes["voice.run.run_id"] == "run\ufffd"
+    assert attributes["voice.run.text"] == "a\ufffd"
+    assert attributes["voice.run.wide"] == str(2**70)
+    assert attributes["voice.run.texts"] == ("\ufffd",)
+    assert attributes["voice.run.ints"] == ("1", str(2**64))
+    assert (attributes["voice.run.flag"], attributes["voice.run.ratio"], attributes["voice.run.none"]) == (
+        True,
+        0.5,
+        (),
+    )
     assert caplog.text == ""
 
 
@@ -409,8 +413,8 @@ def test_live_collector_gets_everything_once_on_full_disk(
     processor.offer_spans(spans[:3], turns=1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        for each in spans[3:6]:
-            processor.offer_spans([each])
+        for span in spans[3:6]:
+            processor.offer_spans([span])
         assert processor.force_flush()
     processor.offer_spans(spans[6:])
     processor.shutdown()
@@ -431,8 +435,8 @@ def test_a_full_spool_fills_the_memory_and_the_rest_is_counted(tmp_path: Path) -
     processor = SpoolingSpanProcessor(
         RESOURCE, Deaf(), lambda: SpanLog(tmp_path, "owner", RESOURCE, max_bytes=room), queue=3
     )
-    for each in spans:
-        processor.offer_spans([each])
+    for span in spans:
+        processor.offer_spans([span])
     assert not processor.force_flush()  # what is in memory alone is neither sent nor spooled
     stats = processor.stats()
     assert (stats.spooled_spans, stats.waiting_spans, stats.dropped_spans) == (4, 3, 2)

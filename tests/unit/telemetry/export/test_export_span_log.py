@@ -54,22 +54,22 @@ def names(request: EncodedRequest | None) -> list[int]:
     """The names of the spans of a request, whose number is the one that it states."""
     assert request is not None
     (of_process,) = ExportTraceServiceRequest.FromString(request.payload).resource_spans
-    assert [each.key for each in of_process.resource.attributes] == ["service.name"]
-    found = [int(each.name) for scope in of_process.scope_spans for each in scope.spans]
-    assert request.items == len(found)
-    return found
+    assert [attribute.key for attribute in of_process.resource.attributes] == ["service.name"]
+    numbers = [int(written_span.name) for scope in of_process.scope_spans for written_span in scope.spans]
+    assert request.items == len(numbers)
+    return numbers
 
 
 def replayed(directory: Path) -> list[list[int]]:
     requests: list[EncodedRequest] = []
     replay(directory, lambda request: requests.append(request) is None)
-    return [names(each) if each.signal == "traces" else [] for each in requests]
+    return [names(one) if one.signal == "traces" else [] for one in requests]
 
 
 def log_of(directory: Path, *records: LogRecord, owner: str = "one", **options: int) -> SpanLog:
     log = SpanLog(directory, owner, RESOURCE, **options)
-    for each in records:
-        assert log.append(each)
+    for written in records:
+        assert log.append(written)
     return log
 
 
@@ -114,13 +114,13 @@ def test_a_request_is_full_by_spans_or_by_bytes(
     tmp_path: Path, lengths: tuple[tuple[int, ...], ...], requests: list[list[int]]
 ) -> None:
     numbers = itertools.count()
-    given = [spans_record([span(next(numbers), length) for length in each], 1) for each in lengths]
+    given = [spans_record([span(next(numbers), length) for length in record_lengths], 1) for record_lengths in lengths]
     log = log_of(tmp_path, *given, batch=4)
-    found: list[list[int]] = []
+    logged: list[list[int]] = []
     while (request := log.oldest()) is not None:
-        found.append(names(request))
+        logged.append(names(request))
         log.delivered()
-    assert found == requests
+    assert logged == requests
 
 
 def test_files_rotate_and_are_removed_one_by_one(tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ def test_cut_off_anywhere_the_whole_records_before_are_read(tmp_path: Path) -> N
     log_of(tmp_path, *records).close()
     (path,) = logs_in(tmp_path)
     content = path.read_bytes()
-    ends = list(itertools.accumulate((each.size_bytes for each in records), initial=HEADER_BYTES))[1:]
+    ends = list(itertools.accumulate((written.size_bytes for written in records), initial=HEADER_BYTES))[1:]
     for size in range(len(content) + 1):
         path.write_bytes(content[:size])
         log = LogFile.open(path)
-        assert [each for each, _ in log.records()] == records[: sum(end <= size for end in ends)], size
+        assert [logged for logged, _ in log.records()] == records[: sum(end <= size for end in ends)], size
         log.close()
 
 
@@ -309,13 +309,13 @@ def test_killed_at_any_moment_every_confirmed_record_is_there(tmp_path: Path, li
         confirmed = [int(writer.stdout.readline()) for _ in range(lines)]
         writer.send_signal(signal.SIGKILL)
         confirmed += [int(line) for line in writer.stdout if line.endswith("\n")]
-    found: list[int] = []
+    numbers: list[int] = []
     for path in logs_in(tmp_path):
         log = LogFile.open(path)
-        found += [int.from_bytes(each.payload[8:12], "little") for each, _ in log.records()]
+        numbers += [int.from_bytes(logged.payload[8:12], "little") for logged, _ in log.records()]
         log.close()
-    assert found == list(range(len(found)))
-    assert len(found) >= len(confirmed) >= lines
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= len(confirmed) >= lines
 
 
 @pytest.mark.slow
@@ -333,8 +333,8 @@ def test_a_turn_that_is_replayed_is_the_turn_that_was_emitted(turn: Turn) -> Non
     last_unix_ns = turn.started_unix_ns + max(points, default=0) - min(points, default=0)
     # The receiver writes control characters out, and withholds what cannot be.
     kept = with_plain_texts(without_contradictions(emitted, timestamp_contradictions(emitted)))
-    found = [
-        each for request in requests if request.signal == "traces" for each in decoded_traces(request.payload).turns
+    answers = [
+        answer for request in requests if request.signal == "traces" for answer in decoded_traces(request.payload).turns
     ]
     # What lies beyond the 63 bits of the store is refused on any way to it.
-    assert found in ([[kept]] if last_unix_ns < 2**62 else [[kept], []])
+    assert answers in ([[kept]] if last_unix_ns < 2**62 else [[kept], []])

@@ -249,21 +249,21 @@ def test_answer_before_speech_end_is_valid_within_its_span() -> None:
     ],
 )  # fmt: skip
 def test_a_moment_fits_its_turn_and_its_span(
-    stamps: dict[str, float], spans: dict[str, tuple[float, float]], found: dict[str, str]
+    stamps: dict[str, float], spans: dict[str, tuple[float, float]], faults: dict[str, str]
 ) -> None:
     evidence = SpanEvidence(100 * S, {name: SpanBounds(round(a * S), round(b * S)) for name, (a, b) in spans.items()})
-    assert timestamp_contradictions(service_turn(**{"speech_end": None, **stamps}), evidence) == found
+    assert timestamp_contradictions(service_turn(**{"speech_end": None, **stamps}), evidence) == faults
 
 
 def test_value_before_turn_of_client_is_impossible() -> None:
     turn = client_turn(asr_final_perf_ns=-2 * S, llm_first_token_perf_ns=3_100_000_000)
-    found = without_contradictions(turn, timestamp_contradictions(turn))
-    assert (found.contradicted_metrics, found.contradicted_causes) == (
+    cleaned = without_contradictions(turn, timestamp_contradictions(turn))
+    assert (cleaned.contradicted_metrics, cleaned.contradicted_causes) == (
         ("asr_final_latency", "llm_ttft"),
         ("before_turn", "before_turn"),
     )
-    assert METRICS["voice_to_voice"].value(found) == 500_000_000
-    assert METRICS["llm_first_token_latency"].value(found) == 100_000_000
+    assert METRICS["voice_to_voice"].value(cleaned) == 500_000_000
+    assert METRICS["llm_first_token_latency"].value(cleaned) == 100_000_000
 
 
 def test_a_negative_voice_to_voice_that_a_client_heard_is_kept() -> None:
@@ -279,13 +279,13 @@ def test_slowness_alone_is_no_contradiction() -> None:
 
 def test_a_duration_below_zero_is_left_out() -> None:
     turn = client_turn(connect_ns=-1, leading_silence_ns=-5, llm_chunk_gaps_ns=(4, -2), talk_over_ns=0)
-    found = without_contradictions(turn, timestamp_contradictions(turn))
-    assert dict(zip(found.contradicted_metrics, found.contradicted_causes, strict=True)) == {
+    cleaned = without_contradictions(turn, timestamp_contradictions(turn))
+    assert dict(zip(cleaned.contradicted_metrics, cleaned.contradicted_causes, strict=True)) == {
         "connect": "negative",
         "leading_silence": "negative",
         "itl": "out_of_order",
     }
-    assert (found.connect_ns, found.leading_silence_ns, found.llm_chunk_gaps_ns, found.talk_over_ns) == (
+    assert (cleaned.connect_ns, cleaned.leading_silence_ns, cleaned.llm_chunk_gaps_ns, cleaned.talk_over_ns) == (
         None,
         None,
         (),
@@ -297,8 +297,8 @@ def test_unobservable_value_is_not_contradicted() -> None:
     turn = client_turn(
         asr_final_perf_ns=-9 * S, withheld_metrics=("asr_final_latency",), withheld_reasons=("no text on this wire",)
     )
-    found = without_contradictions(turn, timestamp_contradictions(turn))
-    assert (found.asr_final_perf_ns, found.contradicted_metrics) == (None, ())
+    cleaned = without_contradictions(turn, timestamp_contradictions(turn))
+    assert (cleaned.asr_final_perf_ns, cleaned.contradicted_metrics) == (None, ())
 
 
 def test_looking_twice_changes_nothing() -> None:
@@ -309,8 +309,8 @@ def test_looking_twice_changes_nothing() -> None:
 
 
 def test_values_that_were_left_out_before_are_named_too() -> None:
-    found = without_contradictions(client_turn(), {}, {"endpointing": "longer_than_span"})
-    assert (found.contradicted_metrics, found.contradicted_causes) == (("endpointing",), ("longer_than_span",))
+    cleaned = without_contradictions(client_turn(), {}, {"endpointing": "longer_than_span"})
+    assert (cleaned.contradicted_metrics, cleaned.contradicted_causes) == (("endpointing",), ("longer_than_span",))
 
 
 def test_every_cause_has_words_for_people() -> None:

@@ -188,7 +188,7 @@ def test_a_difference_has_its_direction(value: float | None, kind: str, text: st
 
 
 def test_a_declared_difference_of_shares_keeps_its_digits() -> None:
-    assert [formatting.declared_points(each) for each in (0.005, 0.02, 0.000125)] == [
+    assert [formatting.declared_points(value) for value in (0.005, 0.02, 0.000125)] == [
         "0.5 points",
         "2 points",
         "0.0125 points",
@@ -196,7 +196,7 @@ def test_a_declared_difference_of_shares_keeps_its_digits() -> None:
 
 
 def test_a_number_of_unknown_size_has_three_significant_digits() -> None:
-    assert [formatting.significant(each) for each in (0.0042149, 12.34, 0.0, None)] == ["0.00421", "12.3", "0", "–"]
+    assert [formatting.significant(value) for value in (0.0042149, 12.34, 0.0, None)] == ["0.00421", "12.3", "0", "–"]
 
 
 @given(st.floats(-1e12, 1e12))

@@ -84,8 +84,8 @@ def test_each_view_shows_the_metrics_its_definition_names() -> None:
         assert (f">{metric.label}</th>" in page) is ("page" in metric.views), name
         assert f"| `{name}` | {metric.label} |" in reference, name
         assert whole["metrics"][name]["definition"] == metric.definition, name
-    assert set(COHORT_METRICS) == {name for name, each in DEFINITIONS.items() if "cohorts" in each.views}
-    assert set(PHASE_METRICS) == {name for name, each in DEFINITIONS.items() if "phases" in each.views}
+    assert set(COHORT_METRICS) == {name for name, definition in DEFINITIONS.items() if "cohorts" in definition.views}
+    assert set(PHASE_METRICS) == {name for name, definition in DEFINITIONS.items() if "phases" in definition.views}
 
 
 def test_every_outcome_and_every_cause_has_a_label() -> None:
@@ -188,14 +188,14 @@ def test_new_health_row_is_gauge_store_figure_json_key_and_shown(added: HealthFi
     made.report(timer_slip_worst_ns=2_000_000)
     made.report(timer_slip_worst_ns=1_000_000)
     assert meter.read("voice.generator.timer_slip_worst_ns") == [2_000_000]
-    found = store_with(tmp_path, {"voice.generator.timer_slip_worst_ns": 2e6, gauge_metric("cpu_ratio"): 0.5})
-    assert (found[added.name], found["cpu_ratio_worst"], found.processes) == (2_000_000, 0.5, 1)
-    whole = replace(material.summary(), generator=found)
+    health = store_with(tmp_path, {"voice.generator.timer_slip_worst_ns": 2e6, gauge_metric("cpu_ratio"): 0.5})
+    assert (health[added.name], health["cpu_ratio_worst"], health.processes) == (2_000_000, 0.5, 1)
+    whole = replace(material.summary(), generator=health)
     made_json = json_summary.summary_object(material.report(run=material.run_info(), whole=whole, verdicts=[]))
     assert made_json["generator"]["timer_slip_worst_s"] == 0.002
     assert "timer_slip_worst_s" in json_summary.schema()["properties"]["generator"]["required"]
     assert "timer slip ≤ 2.0 ms" in dict(rows.evidence_rows(material.run_info(), whole))["process"]
-    assert "timer slip ≤ 2.0 ms" in descriptions.describe_generator(found, "its process")
+    assert "timer slip ≤ 2.0 ms" in descriptions.describe_generator(health, "its process")
 
 
 def test_every_row_is_in_the_reference_and_every_key_is_its_own() -> None:

@@ -25,10 +25,10 @@ VALUES = st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=200)
 
 @given(VALUES, st.floats(0, 1))
 def test_percentile_is_numpys(values: list[int], fraction: float) -> None:
-    found = percentile(values, fraction)
-    assert found is not None
-    assert math.isclose(found, float(np.quantile(values, fraction)), rel_tol=1e-9, abs_tol=1e-3)
-    assert min(values) <= found <= max(values)
+    value = percentile(values, fraction)
+    assert value is not None
+    assert math.isclose(value, float(np.quantile(values, fraction)), rel_tol=1e-9, abs_tol=1e-3)
+    assert min(values) <= value <= max(values)
 
 
 def test_percentile_is_duckdbs() -> None:
@@ -164,14 +164,14 @@ def test_nineteen_of_twenty_intervals_of_grouped_trials_hold_the_true_ratio(
 
 def test_an_interval_of_single_trials_is_that_of_independent_ones() -> None:
     good = np.array([1] * 700 + [0] * 300)
-    found, independent = grouped_interval(good, np.ones(1_000, np.int64)), wilson_interval(700, 1_000)
-    assert found == pytest.approx(independent, abs=2e-4)
+    interval, independent = grouped_interval(good, np.ones(1_000, np.int64)), wilson_interval(700, 1_000)
+    assert interval == pytest.approx(independent, abs=2e-4)
 
 
 def test_groups_that_are_all_alike_count_as_one_trial_each() -> None:
     alone = np.array([1] * 70 + [0] * 30)
-    found = grouped_interval(5 * alone, np.full(100, 5))
-    assert found == pytest.approx(grouped_interval(alone, np.ones(100, np.int64)), abs=1e-3)
+    interval = grouped_interval(5 * alone, np.full(100, 5))
+    assert interval == pytest.approx(grouped_interval(alone, np.ones(100, np.int64)), abs=1e-3)
     # Three trials of each of 30 calls, all of them good, say no more than 30.
     sure = grouped_interval(np.full(30, 3), np.full(30, 3))
     assert sure == grouped_interval(np.ones(30, np.int64), np.ones(30, np.int64))
@@ -189,13 +189,13 @@ def test_one_group_says_nothing_of_others() -> None:
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=2))
 def test_the_interval_of_grouped_trials_holds_their_ratio(groups: list[tuple[int, int]]) -> None:
-    good, total = (np.array(each) for each in zip(*groups, strict=True))
-    found = grouped_interval(good, total)
-    if found is None:
+    good, total = (np.array(column) for column in zip(*groups, strict=True))
+    interval = grouped_interval(good, total)
+    if interval is None:
         assert np.count_nonzero(total) < 2
         return
-    low, high = found
+    low, high = interval
     assert 0.0 <= low <= good.sum() / total.sum() <= high <= 1.0
-    assert found == pytest.approx(grouped_interval(good[::-1], total[::-1]))
+    assert interval == pytest.approx(grouped_interval(good[::-1], total[::-1]))
     mirrored = grouped_interval(total - good, total)
     assert mirrored == pytest.approx((1 - high, 1 - low))

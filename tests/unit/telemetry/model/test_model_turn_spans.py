@@ -206,8 +206,8 @@ SERVICE = Turn(
 
 
 def bar(bars: tuple[Bar, ...], name: str, source: str) -> tuple[float, float]:
-    found = next(b for b in bars if b.name == name and b.source == source)
-    return found.start_ns / MS, found.end_ns / MS
+    shown_bar = next(b for b in bars if b.name == name and b.source == source)
+    return shown_bar.start_ns / MS, shown_bar.end_ns / MS
 
 
 def test_end_of_speech_is_zero_and_stages_are_consecutive() -> None:

@@ -129,19 +129,19 @@ FIELDS = {field.name: field for field in msgspec.structs.fields(Turn)}
 
 
 def test_every_row_becomes_a_field_of_a_turn() -> None:
-    assert {each.field for each in (*TABLE.event, *TABLE.attribute)} <= set(FIELDS)
-    assert {each.field.removesuffix("_perf_ns") for each in TABLE.event} == set(TIMESTAMPS), "each timestamp has one"
+    assert {row.field for row in (*TABLE.event, *TABLE.attribute)} <= set(FIELDS)
+    assert {row.field.removesuffix("_perf_ns") for row in TABLE.event} == set(TIMESTAMPS), "each timestamp has one"
 
 
 def test_names_are_unique_and_only_a_cohort_and_a_user_have_two() -> None:
-    names = [each.name for each in (*TABLE.span, *TABLE.event, *TABLE.attribute)]
+    names = [row.name for row in (*TABLE.span, *TABLE.event, *TABLE.attribute)]
     assert len(names) == len(set(names))
-    fields = [each.field for each in (*TABLE.event, *TABLE.attribute)]
+    fields = [row.field for row in (*TABLE.event, *TABLE.attribute)]
     assert sorted(field for field in set(fields) if fields.count(field) > 1) == ["cohort", "user_id"]
 
 
 def test_names_are_those_of_the_vocabulary_where_it_has_one() -> None:
-    names = {each.name for each in (*TABLE.event, *TABLE.attribute)}
+    names = {row.name for row in (*TABLE.event, *TABLE.attribute)}
     assert {semconv.EVENT_ASR_PARTIAL, semconv.EVENT_LLM_FIRST_TOKEN} <= names
     assert {semconv.GEN_AI_CONVERSATION_ID, semconv.GEN_AI_REQUEST_MODEL, semconv.ERROR_TYPE} <= names
     assert [span.name for span in TABLE.span] == [

@@ -190,7 +190,7 @@ def test_a_turn_that_was_interrupted_before_a_sound_was_heard_is_open() -> None:
     assert judge_turn(ANSWERED, changed(INTERRUPTED, llm_first_token_perf_ns=3_400 * MS, **text_only)) is Judgment.GOOD
 
 
-@pytest.mark.parametrize("objective", [FAST, ANSWERED, *default_objectives()], ids=lambda each: each.name)
+@pytest.mark.parametrize("objective", [FAST, ANSWERED, *default_objectives()], ids=lambda objective: objective.name)
 def test_a_reply_that_the_endpoint_broke_off_before_a_sound_is_no_answer(objective: Objective) -> None:
     broken_off = changed(INTERRUPTED, failure_kind="interrupted")
     expected = Judgment.GOOD if objective.metric == "connect" else Judgment.BAD
@@ -204,7 +204,7 @@ def test_a_turn_that_the_end_of_the_run_cut_is_open() -> None:
     assert judge_turn(FAST, changed(before, hangup_perf_ns=3_801 * MS)) is Judgment.BAD
 
 
-@pytest.mark.parametrize("objective", [*default_objectives(), ANSWERED], ids=lambda each: each.name)
+@pytest.mark.parametrize("objective", [*default_objectives(), ANSWERED], ids=lambda objective: objective.name)
 def test_a_turn_that_is_not_as_recorded_is_open(objective: Objective) -> None:
     assert judge_turn(objective, changed(outcome="invalid")) is Judgment.GENERATOR
     # Also a call that our own exhaustion prevented: it has nothing at all.
@@ -402,7 +402,7 @@ def test_a_rate_is_good_by_its_lower_bound() -> None:
     """12 tokens, the first of them 450 ms before the last: 24.4 a second."""
     at_least = [Objective("rate", "metric", 0.95, "tokens_per_s", wanted) for wanted in (20.0, 24.0, 25.0, 30.0)]
     off = changed(**EXACT, llm_last_token_earlier_ns=30 * MS)  # in 420 ms: 26.2
-    assert [judge_turn(each, off) for each in at_least] == [
+    assert [judge_turn(turn, off) for turn in at_least] == [
         Judgment.GOOD,
         Judgment.GOOD,
         Judgment.GENERATOR,
@@ -444,7 +444,7 @@ off_ns = st.sampled_from((0, 1, 3, 20)).map(lambda ms: ms * MS)
 def measured_turns(draw: st.DrawFn, metric: str) -> Turn:
     """A turn whose latency is near 800 ms, and whose stamps may each be off."""
     name, since, held_up = OFF[metric]
-    fields = {each: draw(off_ns) for each in (f"{name}_earlier_ns", f"{since}_later_ns", "stamp_error_ns", held_up)}
+    fields = {field: draw(off_ns) for field in (f"{name}_earlier_ns", f"{since}_later_ns", "stamp_error_ns", held_up)}
     fields[f"{since}_uncertainty_ns"] = draw(off_ns)
     began: int = getattr(WHOLE, f"{since}_perf_ns")
     return changed(**{**EXACT, **fields, f"{name}_perf_ns": began + draw(st.integers(700, 900)) * MS})
@@ -467,9 +467,9 @@ def true_values(turn: Turn, metric: str, *, is_annotation_right: bool) -> list[i
 def test_good_is_good_by_every_true_value_and_bad_by_every_one(data: st.DataObject, metric: str) -> None:
     turn = data.draw(measured_turns(metric))
     judgment = judge_turn(Objective("any", "metric", 0.95, metric, 800.0 * MS), turn)
-    found = {value <= 800 * MS for value in true_values(turn, metric, is_annotation_right=False)}
-    if len(found) == 1:
-        assert judgment is (Judgment.GOOD if found == {True} else Judgment.BAD)
+    verdicts = {value <= 800 * MS for value in true_values(turn, metric, is_annotation_right=False)}
+    if len(verdicts) == 1:
+        assert judgment is (Judgment.GOOD if verdicts == {True} else Judgment.BAD)
         return
     ours = {value <= 800 * MS for value in true_values(turn, metric, is_annotation_right=True)}
     assert judgment is (Judgment.SPEECH if len(ours) == 1 else Judgment.GENERATOR)
@@ -492,7 +492,7 @@ def test_opening_turns_never_turns_a_claim_around_and_narrowing_never_takes_one_
     wider = list(turns)
     for place, change in enumerate(opened[: len(turns)]):
         turn = wider[place]
-        added = {} if change == "invalid" else {each: getattr(turn, each) + more for each, more in change.items()}
+        added = {} if change == "invalid" else {name: getattr(turn, name) + more for name, more in change.items()}
         wider[place] = changed(turn, **added, **({"outcome": "invalid"} if change == "invalid" else {}))
     narrow_verdict, wide_verdict = verdict_on(FAST, turns), verdict_on(FAST, wider)
     if wide_verdict.met is not None:
@@ -543,12 +543,12 @@ CUT = "cut by the end of the run"
 @given(st.integers(0, 60), st.integers(0, 8), st.integers(0, 4), st.integers(0, 3), st.sampled_from((0.8, 0.9, 0.95)))
 def test_the_turns_needed_are_the_fewest_that_decide(good: int, bad: int, opened: int, cut: int, target: float) -> None:
     """Against a walk through all numbers of further turns, each share of them as it is so far."""
-    found = turns_to_verdict(
+    needed = turns_to_verdict(
         EligibleTurns(good, good + bad + opened + cut, {"generator": opened, CUT: cut}), target, 20
     )
     so_far = good + bad + opened
     if not good + bad:
-        assert found == (20 if not opened else None)
+        assert needed == (20 if not opened else None)
         return
 
     def is_decided(more: int) -> bool:
@@ -559,4 +559,4 @@ def test_the_turns_needed_are_the_fewest_that_decide(good: int, bad: int, opened
         return good * factor >= wanted or (good + opened) * factor + cut < wanted
 
     walked = next((more for more in range(2_000) if is_decided(more)), None)
-    assert found == walked or (walked is None and found is not None and found >= 2_000 and is_decided(found))
+    assert needed == walked or (walked is None and needed is not None and needed >= 2_000 and is_decided(needed))

@@ -209,22 +209,22 @@ _GOOD = (*_RATIO, "good", "metricSource", "spec")
 def test_each_fault_is_named_with_its_place(change: Callable[[dict[str, Any]], None], expected: str) -> None:
     entry = document()
     change(entry)
-    found = faults(entry)
-    assert len(found) == 1, found
-    assert re.match(r"document 1, line \d+, ", found[0])
-    assert expected in found[0]
-    assert found[0].isprintable()
-    assert len(found[0]) < 500
+    lines = faults(entry)
+    assert len(lines) == 1, lines
+    assert re.match(r"document 1, line \d+, ", lines[0])
+    assert expected in lines[0]
+    assert lines[0].isprintable()
+    assert len(lines[0]) < 500
 
 
 def test_every_fault_is_reported_at_once() -> None:
     broken = document("fast", metric="voice_to_vioce", threshold="soon", length="tiny")
     broken["apiVersion"] = "v1"
     broken["spec"]["objectives"] = [{"target": 2}]
-    found = faults(document("fast"), broken, ["no mapping"])
+    lines = faults(document("fast"), broken, ["no mapping"])
     text = yaml.safe_dump_all([document("fast"), broken, ["no mapping"]]).splitlines()
     for fault, (number, holds, says) in zip(
-        found,
+        lines,
         (
             (2, "apiVersion: v1", "apiVersion: is 'v1'; write openslo/v1"),
             (2, "  name: fast", "metadata.name: fast is also the name of document 1; give each objective a name"),
@@ -373,9 +373,9 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_window_of_28_days_is_the_one_that_budgets_have(duration: str, rolling: dict[str, bool]) -> None:
     entry = document()
     entry["spec"]["timeWindow"] = [{"duration": duration, **rolling}]
-    (found,) = parse_objectives(yaml.safe_dump(entry), "slo.yaml")
-    assert found.window == "28d"
-    assert yaml.safe_load(pyrra_text([found]))["spec"]["window"] == "28d"
+    (objective,) = parse_objectives(yaml.safe_dump(entry), "slo.yaml")
+    assert objective.window == "28d"
+    assert yaml.safe_load(pyrra_text([objective]))["spec"]["window"] == "28d"
 
 
 CALENDAR = {"startTime": "2026-01-01 00:00:00", "timeZone": "Europe/Vienna"}
@@ -384,8 +384,14 @@ CALENDAR = {"startTime": "2026-01-01 00:00:00", "timeZone": "Europe/Vienna"}
 @pytest.mark.parametrize(
     ("window", "place"),
     [
-        *(({"duration": each, "isRolling": True}, ".duration: is ") for each in ("90d", "30d", "7d", "1h", "5w")),
-        *(({"duration": each, "isRolling": True}, ".duration: is ") for each in ("1M", "1Q", "1Y", "28D", "28", 28)),
+        *(
+            ({"duration": duration, "isRolling": True}, ".duration: is ")
+            for duration in ("90d", "30d", "7d", "1h", "5w")
+        ),
+        *(
+            ({"duration": duration, "isRolling": True}, ".duration: is ")
+            for duration in ("1M", "1Q", "1Y", "28D", "28", 28)
+        ),
         ({"duration": "1M", "isRolling": False, "calendar": CALENDAR}, ": is a window of the calendar"),
         ({"duration": "28d", "calendar": CALENDAR}, ": is a window of the calendar"),
         ({"duration": "28d", "isRolling": False}, ": is a window of the calendar"),
@@ -412,7 +418,10 @@ def test_other_kinds_in_a_file_are_passed_over_with_a_line_in_the_log(caplog: py
     with_policy["spec"]["alertPolicies"] = [{"alertPolicyRef": "alertpolicy"}]
     text = yaml.safe_dump_all([BESIDE[0], document("plain"), *BESIDE[1:], with_policy])
     with caplog.at_level("WARNING"):
-        assert [each.name for each in parse_objectives(text, "mixed.yaml")] == ["plain", "guarded"]
+        assert [parse_objective.name for parse_objective in parse_objectives(text, "mixed.yaml")] == [
+            "plain",
+            "guarded",
+        ]
         parse_objectives(text, "mixed.yaml")  # as a page does at each refresh
     (logged,) = [record.getMessage() for record in caplog.records]
     assert logged == (
@@ -423,8 +432,8 @@ def test_other_kinds_in_a_file_are_passed_over_with_a_line_in_the_log(caplog: py
 
 
 def test_a_file_without_an_objective_is_refused_whatever_else_it_holds() -> None:
-    found = faults(*BESIDE[:2])
-    assert ["kind: is 'Service'; write SLO" in found[0], "kind: is 'DataSource'; write SLO" in found[1]] == [True, True]
+    lines = faults(*BESIDE[:2])
+    assert ["kind: is 'Service'; write SLO" in lines[0], "kind: is 'DataSource'; write SLO" in lines[1]] == [True, True]
 
 
 @pytest.mark.parametrize(

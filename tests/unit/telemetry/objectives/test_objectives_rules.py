@@ -48,7 +48,7 @@ def test_windows_are_recorded_once_with_alert_per_burn_rate() -> None:
 
 
 def test_an_alert_asks_both_windows_and_the_number_of_turns() -> None:
-    (objective,) = [each for each in default_objectives() if each.name == "good-turns"]
+    (objective,) = [objective for objective in default_objectives() if objective.name == "good-turns"]
     rates = burn_rates_from(["14.4:2m:30s:page"], "here")
     alerts = [rule for rule in _rules(rules_text([objective], RuleOptions(rates))) if "alert" in rule]
     assert alerts[0]["expr"].splitlines() == [
@@ -204,24 +204,24 @@ PYRRA: dict[str, Any] = {
 }
 
 
-def _fits(found: Any, expected: Any, where: str) -> None:
+def _fits(actual: Any, expected: Any, where: str) -> None:
     if isinstance(expected, dict):
-        assert set(found) == set(expected), where
+        assert set(actual) == set(expected), where
         for name, part in expected.items():
-            _fits(found[name], part, f"{where}.{name}")
+            _fits(actual[name], part, f"{where}.{name}")
     elif isinstance(expected, list):
-        assert found, where
-        for each in found:
-            _fits(each, expected[0], f"{where}[]")
+        assert actual, where
+        for member in actual:
+            _fits(member, expected[0], f"{where}[]")
     else:
-        assert isinstance(found, expected), (where, found)
+        assert isinstance(actual, expected), (where, actual)
 
 
 def test_sloths_document_is_one_of_its_version() -> None:
     document = yaml.safe_load(sloth_text(OBJECTIVES))
     _fits(document, SLOTH, "sloth")
     assert document["version"] == "prometheus/v1"
-    names = [each["name"] for each in document["slos"]]
+    names = [entry["name"] for entry in document["slos"]]
     assert len(set(names)) == len(names) == len(OBJECTIVES)
     for slo, objective in zip(document["slos"], OBJECTIVES, strict=True):
         assert NAME.fullmatch(slo["name"])
@@ -251,10 +251,10 @@ def test_pyrras_documents_are_of_its_kind() -> None:
 
 def test_names_that_differ_stay_different() -> None:
     given = ["voice-to-voice", "Voice to voice", "voice--to-voice", "é", "è", "", "x" * 70, "x" * 71, "-a"]
-    found = [identifier(each) for each in given]
-    assert found[0] == given[0]
-    assert len(set(found)) == len(given)
-    assert all(NAME.fullmatch(each) for each in found), found
+    identifiers = [identifier(text) for text in given]
+    assert identifiers[0] == given[0]
+    assert len(set(identifiers)) == len(given)
+    assert all(NAME.fullmatch(text) for text in identifiers), identifiers
 
 
 def test_without_objectives_there_is_no_document() -> None:

@@ -42,13 +42,13 @@ MISSED = verdicts((WELL, 1000, 1000), (HEARD, 700, 1000))
 
 
 def test_every_part_that_is_shown_is_named() -> None:
-    found = run_verdict(*MISSED, cause=CAUSE)
-    assert found.state == "missed"
-    assert found.sentence == (
+    verdict = run_verdict(*MISSED, cause=CAUSE)
+    assert verdict.state == "missed"
+    assert verdict.sentence == (
         "Missing the objective “Answered in time” since 21:53 UTC: cohort candidate, LLM first token + 700 ms at p50; "
         "control is within it"
     )
-    assert found.cause is CAUSE
+    assert verdict.cause is CAUSE
 
 
 def test_undetermined_parts_are_left_out_of_the_sentence() -> None:
@@ -86,9 +86,9 @@ def test_cohorts_are_few_short_and_harmless() -> None:
 
 
 def test_voice_to_voice_comes_before_what_is_missed_more() -> None:
-    objectives, found = verdicts((WELL, 0, 1000), (HEARD, 940, 1000))
-    assert leading_miss(objectives, found) is HEARD
-    assert run_verdict(objectives, found).sentence.endswith("; 1 other objective is missed too")
+    objectives, judged = verdicts((WELL, 0, 1000), (HEARD, 940, 1000))
+    assert leading_miss(objectives, judged) is HEARD
+    assert run_verdict(objectives, judged).sentence.endswith("; 1 other objective is missed too")
     tokens = replace(HEARD, name="tokens", metric="llm_first_token_latency")
     more = verdicts((tokens, 940, 1000), (WELL, 900, 1000))
     assert leading_miss(*more) is WELL
@@ -96,8 +96,8 @@ def test_voice_to_voice_comes_before_what_is_missed_more() -> None:
 
 
 def test_too_few_turns_are_undecided() -> None:
-    found = run_verdict(*verdicts((WELL, 9, 9), (HEARD, 9, 9)))
-    assert (found.state, found.sentence) == (
+    verdict = run_verdict(*verdicts((WELL, 9, 9), (HEARD, 9, 9)))
+    assert (verdict.state, verdict.sentence) == (
         "undecided",
         "Undecided: 9 of the 100 turns that the 99 % objective needs; 91 more needed",
     )
@@ -108,8 +108,8 @@ def test_too_few_turns_are_undecided() -> None:
 
 
 def test_a_service_that_keeps_its_callers_meets_nothing() -> None:
-    for found in (verdicts((HEARD, 1000, 1000)), verdicts((HEARD, 9, 9)), verdicts()):
-        kept = run_verdict(*found, kept="5 of 400 calls never began")
+    for judged in (verdicts((HEARD, 1000, 1000)), verdicts((HEARD, 9, 9)), verdicts()):
+        kept = run_verdict(*judged, kept="5 of 400 calls never began")
         assert (kept.state, kept.sentence) == ("missed", "Missed: 5 of 400 calls never began")
     assert run_verdict(*MISSED, kept="5 of 400 calls never began").sentence.endswith("; 5 of 400 calls never began")
     limited = run_verdict(*verdicts((HEARD, 9, 9)), kept="5 of 400 calls never began", limited="the generator was lost")
@@ -122,17 +122,17 @@ def test_objective_hidden_by_wire_is_undecided() -> None:
             return EligibleTurns(100, 100)
         raise NotObservable("audio only")
 
-    found = run_verdict([WELL, HEARD], judge([WELL, HEARD], count))
-    assert found.sentence == "Undecided: this wire does not show “Answered in time”; 1 other is met"
+    verdict = run_verdict([WELL, HEARD], judge([WELL, HEARD], count))
+    assert verdict.sentence == "Undecided: this wire does not show “Answered in time”; 1 other is met"
 
 
 def test_a_limited_generator_claims_nothing() -> None:
-    objectives, found = MISSED
+    objectives, judged = MISSED
     why = "12 of 100 turns are invalid: the generator was the limit"
-    limited = run_verdict(objectives, not_judged(objectives, found, "x"), cause=CAUSE, limited=why)
+    limited = run_verdict(objectives, not_judged(objectives, judged, "x"), cause=CAUSE, limited=why)
     assert (limited.state, limited.sentence, limited.cause) == ("not_judged", f"Not judged: {why}", None)
     # Even where somebody forgot to say why.
-    assert run_verdict(objectives, not_judged(objectives, found, "the limit"), cause=CAUSE).sentence == (
+    assert run_verdict(objectives, not_judged(objectives, judged, "the limit"), cause=CAUSE).sentence == (
         "Not judged: the limit"
     )
     assert run_verdict([], []).state == "not_judged"

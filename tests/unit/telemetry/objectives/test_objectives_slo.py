@@ -227,7 +227,7 @@ def test_an_objective_for_connect_counts_calls() -> None:
 
 
 def test_connecting_has_a_default_objective() -> None:
-    (objective,) = (each for each in default_objectives() if each.metric == "connect")
+    (objective,) = (objective for objective in default_objectives() if objective.metric == "connect")
     assert (objective.threshold, objective.target) == (1_000 * MS, 0.95)
 
 

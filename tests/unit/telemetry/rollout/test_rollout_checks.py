@@ -61,36 +61,36 @@ def look(candidate: CohortTurns, control: CohortTurns, of: RolloutPlan = PLAN) -
 
 
 def test_fewer_hits_than_the_control_has_roll_back() -> None:
-    found = look(hits(CANDIDATE, 0.15), hits(CONTROL, 0.3))
-    assert found.verdict == "roll_back"
-    assert found.reasons[0].startswith(f"{SENTENCE} is worse: 8")
-    assert [each.check.kind for each in found.checks if each.status == "worse"] == ["cache_misses"]
-    assert as_object(PLAN, found)["checks"][-1]["name"] == "cache_misses"
+    outcome = look(hits(CANDIDATE, 0.15), hits(CONTROL, 0.3))
+    assert outcome.verdict == "roll_back"
+    assert outcome.reasons[0].startswith(f"{SENTENCE} is worse: 8")
+    assert [check.check.kind for check in outcome.checks if check.status == "worse"] == ["cache_misses"]
+    assert as_object(PLAN, outcome)["checks"][-1]["name"] == "cache_misses"
 
 
 def test_as_many_hits_are_within_the_margin() -> None:
-    found = look(hits(CANDIDATE, 0.3), hits(CONTROL, 0.3))
-    assert found.verdict == "promote"
-    assert found.checks[-1].check.margin == 0.05
-    assert found.notes == ()
+    outcome = look(hits(CANDIDATE, 0.3), hits(CONTROL, 0.3))
+    assert outcome.verdict == "promote"
+    assert outcome.checks[-1].check.margin == 0.05
+    assert outcome.notes == ()
 
 
 def test_where_no_turn_reports_it_the_verdict_is_that_of_a_plan_without_it() -> None:
-    found, without = look(CANDIDATE, CONTROL), look(CANDIDATE, CONTROL, OWN)
-    assert found.verdict == "promote"
-    assert (found.checks, found.notes, found.sentence) == (without.checks, (), without.sentence)
-    assert as_object(PLAN, found)["checks"] == as_object(OWN, without)["checks"]
+    outcome, without = look(CANDIDATE, CONTROL), look(CANDIDATE, CONTROL, OWN)
+    assert outcome.verdict == "promote"
+    assert (outcome.checks, outcome.notes, outcome.sentence) == (without.checks, (), without.sentence)
+    assert as_object(PLAN, outcome)["checks"] == as_object(OWN, without)["checks"]
 
 
 @pytest.mark.parametrize("silent", ["streaming", "stable"])
 def test_where_one_cohort_does_not_report_it_a_note_says_which(silent: str) -> None:
     pair = [of if of.cohort == silent else hits(of, 0.3) for of in (CANDIDATE, CONTROL)]
-    found = look(*pair)
-    assert found.verdict == "promote"
-    assert found.notes == (
+    outcome = look(*pair)
+    assert outcome.verdict == "promote"
+    assert outcome.notes == (
         f"{SENTENCE} is not compared: no turn of {silent} reports it; it is a default, and holds nothing up",
     )
-    assert found.checks == look(CANDIDATE, CONTROL, OWN).checks, "with the levels of a plan without it"
+    assert outcome.checks == look(CANDIDATE, CONTROL, OWN).checks, "with the levels of a plan without it"
 
 
 def test_turns_that_do_not_count_report_nothing() -> None:
@@ -98,26 +98,26 @@ def test_turns_that_do_not_count_report_nothing() -> None:
     says = ~np.isnan(np.frombuffer(reported.numbers[CACHE_HIT]))
     outcomes = np.where(says, OUTCOMES.index("invalid"), reported.code(OUTCOME))
     only_invalid = replace(reported, codes={**reported.codes, OUTCOME: packed_codes(outcomes)})
-    found = applied_checks(PLAN, only_invalid, hits(CONTROL, 0.3))
-    assert [each.check.kind for each in found.results] == [each.kind for each in OWN.checks]
-    assert found.plan == OWN
+    applied = applied_checks(PLAN, only_invalid, hits(CONTROL, 0.3))
+    assert [verdict.check.kind for verdict in applied.results] == [check.kind for check in OWN.checks]
+    assert applied.plan == OWN
 
 
 def test_what_is_reported_by_too_few_holds_nothing_up_either() -> None:
-    found = look(hits(CANDIDATE, 0.3, reporting=0.001), hits(CONTROL, 0.3))
-    assert found.verdict == "promote"
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith(f"{SENTENCE} is not compared: ")
-    assert found.notes[0].endswith("few turns of streaming report it; it is a default, and holds nothing up")
+    outcome = look(hits(CANDIDATE, 0.3, reporting=0.001), hits(CONTROL, 0.3))
+    assert outcome.verdict == "promote"
+    assert len(outcome.notes) == 1
+    assert outcome.notes[0].startswith(f"{SENTENCE} is not compared: ")
+    assert outcome.notes[0].endswith("few turns of streaming report it; it is a default, and holds nothing up")
 
 
 @pytest.mark.parametrize("of_candidate", [0.0, 0.3])
 def test_a_control_that_no_cache_answers_cannot_be_undercut(of_candidate: float) -> None:
     """A service without a cache reports for every turn that no cache answered it."""
-    found = look(hits(CANDIDATE, of_candidate), hits(CONTROL, 0.0))
-    assert found.verdict == "promote"
-    assert found.checks == look(CANDIDATE, CONTROL, OWN).checks
-    assert found.notes == ()
+    outcome = look(hits(CANDIDATE, of_candidate), hits(CONTROL, 0.0))
+    assert outcome.verdict == "promote"
+    assert outcome.checks == look(CANDIDATE, CONTROL, OWN).checks
+    assert outcome.notes == ()
 
 
 def test_a_candidate_that_no_cache_answers_any_more_is_rolled_back() -> None:
@@ -132,15 +132,15 @@ def test_a_candidate_that_reports_it_less_often_holds_until_it_hardly_does(
 ) -> None:
     """The turns that the candidate is silent about beyond the control's share could be misses; where it is silent about
     most of them, there is no such check, and a note says so."""
-    found = look(hits(CANDIDATE, 0.3, reporting), hits(CONTROL, 0.3))
-    assert (found.verdict, len(found.notes)) == (verdict, notes)
+    outcome = look(hits(CANDIDATE, 0.3, reporting), hits(CONTROL, 0.3))
+    assert (outcome.verdict, len(outcome.notes)) == (verdict, notes)
 
 
 def test_a_check_that_the_plan_states_holds_as_before() -> None:
     stated = replace(OWN, guardrails=(*OWN.guardrails, replace(DEFAULT_CACHE_MISSES, is_optional=False)))
-    found = look(CANDIDATE, hits(CONTROL, 0.3), stated)
-    assert found.verdict == "hold"
-    assert found.reasons == (
+    outcome = look(CANDIDATE, hits(CONTROL, 0.3), stated)
+    assert outcome.verdict == "hold"
+    assert outcome.reasons == (
         f"{SENTENCE} cannot be compared: streaming: no turn reports it; a value that was not measured can never pass "
         "a check",
     )
@@ -160,11 +160,11 @@ def test_the_question_asks_for_it() -> None:
 def test_a_comparison_has_the_gates_own_results() -> None:
     candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
     of = ComparedCohorts(PLAN, candidate, control, (size_of(candidate), size_of(control)), 0.0, is_planned=True)
-    found = compare_cohorts(of)
-    assert found.results == look(candidate, control).checks == check_results(PLAN, candidate, control)
+    comparison = compare_cohorts(of)
+    assert comparison.results == look(candidate, control).checks == check_results(PLAN, candidate, control)
     silent = compare_cohorts(replace(of, candidate=CANDIDATE))
     assert silent.results == look(CANDIDATE, control).checks
-    (row,) = [each for each in silent.figures if each.row.name == SENTENCE]
+    (row,) = [figure for figure in silent.figures if figure.row.name == SENTENCE]
     assert (row.row.status, row.decides) == ("unknown", False)
 
 
@@ -184,15 +184,15 @@ def test_the_verdict_of_an_earlier_version_has_no_such_check_and_the_figure_is_s
     of = ComparedCohorts(
         PLAN, candidate, control, (size_of(candidate), size_of(control)), 0.0, is_planned=True, logged=logged
     )
-    (row,) = [each for each in compare_cohorts(of).figures if each.row.name == SENTENCE]
+    (row,) = [figure for figure in compare_cohorts(of).figures if figure.row.name == SENTENCE]
     assert row.is_assumed
     assert not row.decides
 
 
 def test_the_cache_is_one_check_of_several() -> None:
     slower = cohort("streaming", 3000, np.random.default_rng(1), Regression(shift_ms=900))
-    found = look(hits(slower, 0.15), hits(CONTROL, 0.3))
-    assert {"quantile", "cache_misses"} <= {each.check.kind for each in found.checks if each.status == "worse"}
+    outcome = look(hits(slower, 0.15), hits(CONTROL, 0.3))
+    assert {"quantile", "cache_misses"} <= {check.check.kind for check in outcome.checks if check.status == "worse"}
 
 
 GOOD = Check("good_turns voice_to_voice", "good_turns", 0.03, within=1200 * MS)
@@ -254,9 +254,9 @@ def test_open_turns_never_make_a_claim_nor_turn_one_around(
     candidate: tuple[int, int], control: tuple[int, int], of_candidate: int, of_control: int
 ) -> None:
     without = result((*candidate, 0), (*control, 0))
-    found = result((*candidate, of_candidate), (*control, of_control))
-    assert found.status in (without.status, "open")
-    if found.status == "within":
+    compared = result((*candidate, of_candidate), (*control, of_control))
+    assert compared.status in (without.status, "open")
+    if compared.status == "within":
         # It holds by plain arithmetic with those open turns against the candidate that it has more of.
         known = sum(candidate) / (sum(candidate) + of_candidate), sum(control) / (sum(control) + of_control)
         more = max(0.0, 1 - known[0] / known[1]), max(0.0, 1 - known[1] / known[0])
@@ -266,11 +266,11 @@ def test_open_turns_never_make_a_claim_nor_turn_one_around(
 
 def test_a_ratio_of_independent_turns_has_the_binomial_error() -> None:
     bad = np.repeat([1.0, 0.0], [60, 940])
-    found = ratio_difference(CheckSample(bad, np.arange(1000)), CheckSample(bad[::-1].copy(), np.arange(1000)))
-    assert found.value == 0
+    difference = ratio_difference(CheckSample(bad, np.arange(1000)), CheckSample(bad[::-1].copy(), np.arange(1000)))
+    assert difference.value == 0
     # Never below it, and next to it where turns are independent.
     binomial = np.sqrt(2 * stats.binom.var(1000, 0.06)) / 1000
-    assert binomial <= found.standard_error < 1.02 * binomial
+    assert binomial <= difference.standard_error < 1.02 * binomial
 
 
 def test_no_bad_turn_among_a_hundred_is_no_certainty() -> None:
@@ -286,12 +286,12 @@ def test_words_are_weighed_by_their_number_and_clustered() -> None:
     rate = np.repeat(rng.uniform(0, 0.3, 400), 5)
     errors = rng.binomial(words.astype(int), rate).astype(float)
     of = CheckSample(errors, np.repeat(np.arange(400), 5), words)
-    found = ratio_difference(of, of)
+    difference = ratio_difference(of, of)
     draws = rng.integers(0, 400, (2000, 400))
     by_call_errors, by_call_words = errors.reshape(400, 5).sum(1), words.reshape(400, 5).sum(1)
     drawn = by_call_errors[draws].sum(1) / by_call_words[draws].sum(1)
-    assert found.candidate == pytest.approx(errors.sum() / words.sum())
-    assert found.standard_error == pytest.approx(np.sqrt(2) * drawn.std(), rel=0.1)
+    assert difference.candidate == pytest.approx(errors.sum() / words.sum())
+    assert difference.standard_error == pytest.approx(np.sqrt(2) * drawn.std(), rel=0.1)
 
 
 def test_a_call_that_holds_a_large_part_of_the_turns_is_not_taken_for_all() -> None:
@@ -299,8 +299,8 @@ def test_a_call_that_holds_a_large_part_of_the_turns_is_not_taken_for_all() -> N
     sizes = np.r_[250, np.full(50, 5)]
     clusters, rng = np.repeat(np.arange(51), sizes), np.random.default_rng(3)
     drawn = [np.repeat(rng.random(51) < 0.3, sizes).astype(float) for _ in range(400)]
-    stated = [clustered_variance((each - each.mean()) / each.size, (clusters,)) for each in drawn]
-    assert float(np.mean(stated)) >= 0.9 * float(np.var([each.mean() for each in drawn]))
+    stated = [clustered_variance((values - values.mean()) / values.size, (clusters,)) for values in drawn]
+    assert float(np.mean(stated)) >= 0.9 * float(np.var([values.mean() for values in drawn]))
     assert effective_clusters(clusters) == pytest.approx(500**2 / (250**2 + 50 * 25))
 
 
@@ -338,22 +338,22 @@ def split(
     candidate: int, control: int, share: float = 0.5, *, unnamed: tuple[int, int] = (0, 0), limit: float = LIMIT
 ) -> SampleRatio:
     units = AssignedUnits(candidate, unnamed[0]), AssignedUnits(control, unnamed[1])
-    found = sample_ratio(stage(share), UnitCounts(candidate + control, 0, *units), "user", limit)
-    assert found is not None
-    return found
+    ratio_check = sample_ratio(stage(share), UnitCounts(candidate + control, 0, *units), "user", limit)
+    assert ratio_check is not None
+    return ratio_check
 
 
 def probabilities(units: int, share: float) -> np.ndarray:
     """Those of all counts, from logarithms of factorials."""
     counts = np.arange(units + 1)
-    log = np.array([math.lgamma(each + 1) for each in counts])
+    log = np.array([math.lgamma(count + 1) for count in counts])
     return np.exp(log[-1] - log - log[::-1] + counts * math.log(share) + (units - counts) * math.log1p(-share))
 
 
 def two_sided(units: int, share: float) -> np.ndarray:
     """The p-value of every count: all counts that are at most as likely."""
     of = probabilities(units, share)
-    return np.array([of[of <= each * (1 + 1e-9)].sum() for each in of])
+    return np.array([of[of <= p_value * (1 + 1e-9)].sum() for p_value in of])
 
 
 @pytest.mark.parametrize("share", [0.05, 0.25, 0.5])
@@ -361,22 +361,22 @@ def two_sided(units: int, share: float) -> np.ndarray:
 def test_the_split_is_tested_exactly(units: int, share: float) -> None:
     expected = two_sided(units, share)
     for candidate in {0, units // 20, units // 4, units // 2, units}:
-        found = split(candidate, units - candidate, share)
-        assert found.p_value == pytest.approx(expected[candidate], rel=1e-6)
-        assert found.p_value == found.p_of_known
-        assert found.share == candidate / units
+        parts = split(candidate, units - candidate, share)
+        assert parts.p_value == pytest.approx(expected[candidate], rel=1e-6)
+        assert parts.p_value == parts.p_of_known
+        assert parts.share == candidate / units
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("units", "share"), [(430, 0.5), (430, 0.25), (2000, 0.05), (400, 0.7), (60, 0.5)])
 def test_the_loss_that_it_states_is_found_as_often_as_it_says(units: int, share: float) -> None:
     """Simulated: units are assigned and lost one by one until so many are seen."""
-    found = split(round(units * share), units - round(units * share), share)
-    assert found.detectable_loss is not None
-    assert found.detectable_control_loss is not None
+    parts = split(round(units * share), units - round(units * share), share)
+    assert parts.detectable_loss is not None
+    assert parts.detectable_control_loss is not None
     rng = np.random.default_rng(units)
     p_values = two_sided(units, share)
-    for of_candidate, of_control in ((found.detectable_loss, 0.0), (0.0, found.detectable_control_loss)):
+    for of_candidate, of_control in ((parts.detectable_loss, 0.0), (0.0, parts.detectable_control_loss)):
         rejected = 0
         for _ in range(2000):
             is_candidate = rng.random(20 * units) < share
@@ -387,31 +387,31 @@ def test_the_loss_that_it_states_is_found_as_often_as_it_says(units: int, share:
 
 def test_a_tenth_of_the_calls_lost_is_invisible_at_430() -> None:
     """The figures of the explanation."""
-    found = split(215, 215)
-    assert found.detectable_loss is not None
-    assert math.ceil(100 * found.detectable_loss) == 35
+    parts = split(215, 215)
+    assert parts.detectable_loss is not None
+    assert math.ceil(100 * parts.detectable_loss) == 35
     of_some, of_more = split(3000, 3000).detectable_loss, split(3500, 3500).detectable_loss
     assert of_some is not None
     assert of_more is not None
     assert of_more < 0.1 < of_some
-    assert split(215, 215).detectable_control_loss == found.detectable_loss, "both are half"
+    assert split(215, 215).detectable_control_loss == parts.detectable_loss, "both are half"
 
 
 @pytest.mark.parametrize(("units", "share"), [(1, 0.5), (10, 0.5), (100, 0.05)])
 def test_a_split_of_few_units_shows_no_loss(units: int, share: float) -> None:
     """All of them lost: probability 0.95^100 = 0.6 % of none by chance is above the limit, too."""
-    found = split(0, units, share)
+    parts = split(0, units, share)
     assert (1 - share) ** units > LIMIT
-    assert found.detectable_loss is None
-    assert not found.is_mismatch
+    assert parts.detectable_loss is None
+    assert not parts.is_mismatch
 
 
 def test_a_loss_is_stated_in_two_digits_and_never_as_less() -> None:
-    found = split(500, 1600, 0.25)
-    of_candidate, of_control = found.detectable_loss, found.detectable_control_loss
+    parts = split(500, 1600, 0.25)
+    of_candidate, of_control = parts.detectable_loss, parts.detectable_control_loss
     assert of_candidate is not None
     assert of_control is not None
-    (note,) = split_notes(found, "new", "old", are_named=True)
+    (note,) = split_notes(parts, "new", "old", are_named=True)
     assert note == (
         f"in the split of 2,100 users, a loss of {math.ceil(100 * of_candidate)} % of those on new or of "
         f"{math.ceil(100 * of_control)} % of those on old would have been found with a probability of 80 %"
@@ -422,10 +422,10 @@ def test_a_loss_is_stated_in_two_digits_and_never_as_less() -> None:
 
 def test_only_one_cohorts_loss_may_be_detectable() -> None:
     """None of 120 units on the candidate is possible by chance; none on the control is not."""
-    found = split(6, 114, 0.05)
-    assert found.detectable_loss is None
-    assert found.detectable_control_loss is not None
-    (note,) = split_notes(found, "new", "old", are_named=True)
+    parts = split(6, 114, 0.05)
+    assert parts.detectable_loss is None
+    assert parts.detectable_control_loss is not None
+    (note,) = split_notes(parts, "new", "old", are_named=True)
     assert note.startswith("in the split of 120 users, a loss of ")
     assert note.endswith(
         "% of those on old would have been found with a probability of 80 %, "
@@ -452,12 +452,12 @@ def test_units_without_a_name_never_make_a_mismatch() -> None:
 
 
 def test_a_mismatch_that_they_cannot_make_up_for_is_one() -> None:
-    found = split(100, 900, 0.25, unnamed=(20, 40))
-    assert found.is_mismatch
+    parts = split(100, 900, 0.25, unnamed=(20, 40))
+    assert parts.is_mismatch
     # The best that they can be: 20 more users of the candidate, none of the control.
-    assert found.p_value == split(120, 900, 0.25).p_value
+    assert parts.p_value == split(120, 900, 0.25).p_value
     assert split(900, 100, 0.25, unnamed=(20, 40)).p_value == split(900, 140, 0.25).p_value
-    assert split_notes(found, "new", "old", are_named=False) == []
+    assert split_notes(parts, "new", "old", are_named=False) == []
 
 
 @pytest.mark.slow
@@ -470,8 +470,8 @@ def test_the_p_value_is_the_largest_of_all_numbers_of_users(seed: int) -> None:
         for one in range(unnamed[0] + 1)
         for other in range(unnamed[1] + 1)
     ]
-    found = split(int(known[0]), int(known[1]), 0.3, unnamed=(int(unnamed[0]), int(unnamed[1])))
-    assert found.p_value == pytest.approx(max(every), rel=1e-9) or (found.p_value == 1.0 and max(every) > 0.8)
+    parts = split(int(known[0]), int(known[1]), 0.3, unnamed=(int(unnamed[0]), int(unnamed[1])))
+    assert parts.p_value == pytest.approx(max(every), rel=1e-9) or (parts.p_value == 1.0 and max(every) > 0.8)
 
 
 def test_a_loss_is_harder_to_see_beside_calls_without_a_user() -> None:
@@ -519,8 +519,8 @@ def test_nothing_known_is_not_tested() -> None:
 
 def test_shares_beside_other_cohorts_are_those_of_the_two() -> None:
     counts = UnitCounts(1000, 0, AssignedUnits(20), AssignedUnits(980))
-    found = sample_ratio(stage(0.02, 0.9), counts, "call", LIMIT)
-    assert found is not None
-    assert found.expected_share == pytest.approx(0.02 / 0.92)
+    ratio_check = sample_ratio(stage(0.02, 0.9), counts, "call", LIMIT)
+    assert ratio_check is not None
+    assert ratio_check.expected_share == pytest.approx(0.02 / 0.92)
     with pytest.raises(ValueError, match="stage canary has no control"):
         sample_ratio(stage(1.0), counts, "call", LIMIT)

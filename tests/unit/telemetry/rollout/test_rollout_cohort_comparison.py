@@ -37,17 +37,17 @@ def compared(
     rng = np.random.default_rng(5)
     candidate, control = cohort("streaming", turns, rng, regression), cohort("stable", turns, rng)
     sizes, units = (size_of(candidate), size_of(control)), units_of(candidate, control)
-    found = ComparedCohorts(of, candidate, control, sizes, 0.0, units=units)
-    return compare_cohorts(replace(found, **changes))
+    compared_cohorts = ComparedCohorts(of, candidate, control, sizes, 0.0, units=units)
+    return compare_cohorts(replace(compared_cohorts, **changes))
 
 
 def test_the_sentence_is_of_the_gates_own_checks() -> None:
-    found = compared(Regression(shift_ms=300))
-    assert comparison_sentence(found).state == "worse"
-    assert comparison_sentence(found).sentence.startswith(
+    comparison = compared(Regression(shift_ms=300))
+    assert comparison_sentence(comparison).state == "worse"
+    assert comparison_sentence(comparison).sentence.startswith(
         "streaming is worse than stable: p95 of voice to voice is worse:"
     )
-    assert found.worse >= 2
+    assert comparison.worse >= 2
     same = compared(of=replace(PLAN, guardrails=PLAN.guardrails[:1]), turns=20_000)
     assert comparison_sentence(same).state == "within", comparison_sentence(same)
     few = comparison_sentence(compared(turns=150))
@@ -69,9 +69,9 @@ def test_incomplete_data_gives_no_claim_for_any_figures(changes: dict[str, Any],
     units = {"units": changes.pop("units")} if "units" in changes else {}
     of = plan(share=0.5)
     base = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
-    found = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0], **units)
-    found = replace(found, telemetry_lost=lost, candidate=replace(base.candidate, **changes))
-    sentence = comparison_sentence(found)
+    comparison = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0], **units)
+    comparison = replace(comparison, telemetry_lost=lost, candidate=replace(base.candidate, **changes))
+    sentence = comparison_sentence(comparison)
     assert sentence.state == "open"
     assert reason in sentence.sentence
     assert comparison_sentence(base).state == "worse"
@@ -93,19 +93,21 @@ def test_a_limited_generator_claims_nothing() -> None:
 
 def test_figures_outside_plan_are_marked_and_decide_nothing() -> None:
     of = plan(share=0.5)
-    found = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
-    assert [each.row.name for each in found.figures if each.decides] == [
+    comparison = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
+    assert [figure.row.name for figure in comparison.figures if figure.decides] == [
         "p95 of voice to voice",
         "share of turns beyond the control's p99 of voice to voice",
         "share of turns with voice to voice not within 1,200 ms",
         "no reply ratio",
     ]
-    assert {each.is_assumed for each in found.figures if each.decides} == {False}
-    shown = [each for each in found.figures if not each.decides]
-    assert {each.row.name for each in shown if not each.is_assumed} == {"cost per turn"}, "no price, and no margin"
+    assert {figure.is_assumed for figure in comparison.figures if figure.decides} == {False}
+    shown = [figure for figure in comparison.figures if not figure.decides]
+    assert {figure.row.name for figure in shown if not figure.is_assumed} == {"cost per turn"}, (
+        "no price, and no margin"
+    )
     assert not {check.name for check in assumed_checks(of)} & {check.name for check in of.checks}
-    assert found.sample_ratio is not None
-    assert comparison_sentence(found).basis == "by the margins of the rollout streaming"
+    assert comparison.sample_ratio is not None
+    assert comparison_sentence(comparison).basis == "by the margins of the rollout streaming"
 
 
 def test_logged_checks_of_verdict_are_unchanged() -> None:
@@ -113,39 +115,41 @@ def test_logged_checks_of_verdict_are_unchanged() -> None:
         name="voice_to_voice p95", kind="quantile", status="within", unit="s", candidate=0.5, control=0.4,
         difference=0.1, lower=0.0, upper=0.2, margin=0.3, turns=7, turns_needed=0,
     )  # fmt: skip
-    found = compared(Regression(shift_ms=300), of=plan(), is_planned=True, stage=plan().stages[0], logged=(logged,))
-    (row,) = [each.row for each in found.figures if each.decides]
+    comparison = compared(
+        Regression(shift_ms=300), of=plan(), is_planned=True, stage=plan().stages[0], logged=(logged,)
+    )
+    (row,) = [figure.row for figure in comparison.figures if figure.decides]
     assert (row.status, row.difference_value, row.turns) == ("within", 0.1, 7)
-    assert found.results == ()
+    assert comparison.results == ()
 
 
 def test_percentiles_and_the_share_without_a_cache_are_numpys() -> None:
     rng = np.random.default_rng(8)
-    found: list[CohortTurns] = []
+    made: list[CohortTurns] = []
     hits: list[np.ndarray[Any, Any]] = []
     for name in ("streaming", "stable"):
         turns = cohort(name, 3000, rng)
         hit = (rng.random(turns.turns) < 0.4).astype(float)
         hit[:50] = np.nan
         hits.append(hit)
-        found.append(replace(turns, numbers={**turns.numbers, CACHE_HIT: packed_numbers(hit)}))
-    result = compare_cohorts(ComparedCohorts(PLAN, found[0], found[1], (size_of(found[0]), size_of(found[1])), 0.0))
-    misses = next(each.row for each in result.figures if "no cache" in each.row.name)
+        made.append(replace(turns, numbers={**turns.numbers, CACHE_HIT: packed_numbers(hit)}))
+    result = compare_cohorts(ComparedCohorts(PLAN, made[0], made[1], (size_of(made[0]), size_of(made[1])), 0.0))
+    misses = next(figure.row for figure in result.figures if "no cache" in figure.row.name)
     expected = float(np.nanmean(1 - hits[0]) - np.nanmean(1 - hits[1]))
     assert misses.difference_value == pytest.approx(expected, abs=1e-12)
     assert misses.lower is not None
     assert misses.upper is not None
     assert misses.lower < expected < misses.upper
-    median = next(each.row for each in result.figures if each.statistic == "p50")
+    median = next(figure.row for figure in result.figures if figure.statistic == "p50")
     values = []
-    for turns in found:
+    for turns in made:
         column = turns.number("voice_to_voice")
         assert column is not None
         values.append(np.where(np.isnan(column), np.inf, column))
     difference_ms = (np.quantile(values[0], 0.5) - np.quantile(values[1], 0.5)) / MS
     assert median.difference_value is not None
     assert median.difference_value * 1000 == pytest.approx(float(difference_ms), abs=0.5)
-    assert [each.statistic for each in result.figures[:3]] == ["p50", "p95", "p99"]
+    assert [figure.statistic for figure in result.figures[:3]] == ["p50", "p95", "p99"]
 
 
 def test_cache_misses_can_guard_a_rollout() -> None:
@@ -175,7 +179,7 @@ def test_slices_are_named_and_those_with_too_few_turns_too() -> None:
             )
         )
     of = replace(PLAN, slices=("route",))
-    found = compare_cohorts(ComparedCohorts(of, made[0], made[1], (size_of(made[0]), size_of(made[1])), 0.0))
-    assert [row.name for row in found.slices] == ["route = cloud"]
-    assert found.left_out == ("route = rule",)
+    comparison = compare_cohorts(ComparedCohorts(of, made[0], made[1], (size_of(made[0]), size_of(made[1])), 0.0))
+    assert [row.name for row in comparison.slices] == ["route = cloud"]
+    assert comparison.left_out == ("route = rule",)
     assert with_shown(of).slices == ("route",)

@@ -39,14 +39,14 @@ def made(name: str, turns: int, seed: int, regression: Regression = SAME) -> Coh
 
 
 def evidence(regression: Regression = SAME, turns: int = TURNS, **changes: object) -> RolloutEvidence:
-    found = RolloutEvidence(
+    seen = RolloutEvidence(
         candidate=made("streaming", turns, 1, regression),
         control=made("stable", 3 * turns, 2),
         telemetry_lost=0.0,
         cohorts=("stable", "streaming"),
     )
-    found = replace(found, **changes)  # type: ignore[arg-type]
-    return found if "units" in changes else replace(found, units=units_of(found.candidate, found.control))
+    seen = replace(seen, **changes)  # type: ignore[arg-type]
+    return seen if "units" in changes else replace(seen, units=units_of(seen.candidate, seen.control))
 
 
 def look(of: RolloutPlan, seen: RolloutEvidence, history: RolloutHistory | None = None, now: int = NOW) -> GateVerdict:
@@ -54,30 +54,30 @@ def look(of: RolloutPlan, seen: RolloutEvidence, history: RolloutHistory | None 
 
 
 def test_an_equal_candidate_is_promoted_when_its_turns_are_there() -> None:
-    found = look(plan(), evidence())
-    assert found.verdict == "promote"
-    assert found.turns_needed == 0
-    assert {result.status for result in found.checks} == {"within"}
-    assert found.sentence.startswith("promote streaming at stage canary: p95 of voice to voice is within 100 ms: ")
-    assert len(found.reasons) == len(plan().checks)
+    outcome = look(plan(), evidence())
+    assert outcome.verdict == "promote"
+    assert outcome.turns_needed == 0
+    assert {result.status for result in outcome.checks} == {"within"}
+    assert outcome.sentence.startswith("promote streaming at stage canary: p95 of voice to voice is within 100 ms: ")
+    assert len(outcome.reasons) == len(plan().checks)
 
 
 def test_early_look_holds_and_states_missing_turns() -> None:
-    found = look(plan(), evidence(turns=500))
-    assert found.verdict == "hold"
-    assert found.turns_needed is not None
-    assert found.turns_needed > 100
-    assert "is not shown to be within 100 ms yet" in found.sentence
-    assert found.turns_needed == max(result.turns_needed or 0 for result in found.checks)
-    enough = look(plan(), evidence(turns=2 * (500 + found.turns_needed)))
+    outcome = look(plan(), evidence(turns=500))
+    assert outcome.verdict == "hold"
+    assert outcome.turns_needed is not None
+    assert outcome.turns_needed > 100
+    assert "is not shown to be within 100 ms yet" in outcome.sentence
+    assert outcome.turns_needed == max(result.turns_needed or 0 for result in outcome.checks)
+    enough = look(plan(), evidence(turns=2 * (500 + outcome.turns_needed)))
     assert enough.verdict == "promote"
 
 
 def test_a_slower_candidate_is_rolled_back_with_figures() -> None:
-    found = look(plan(), evidence(Regression(shift_ms=200)))
-    assert found.verdict == "roll_back"
-    assert found.reasons[0].startswith("p95 of voice to voice is worse: ")
-    (primary, *_) = found.checks
+    outcome = look(plan(), evidence(Regression(shift_ms=200)))
+    assert outcome.verdict == "roll_back"
+    assert outcome.reasons[0].startswith("p95 of voice to voice is worse: ")
+    (primary, *_) = outcome.checks
     assert primary.lower is not None
     assert primary.lower > 0
     assert primary.difference == pytest.approx(200 * MS, rel=0.25)
@@ -85,17 +85,17 @@ def test_a_slower_candidate_is_rolled_back_with_figures() -> None:
 
 def test_candidate_slow_in_slowest_two_percent_fails_by_tail() -> None:
     of = replace(plan(), guardrails=(Check("tail voice_to_voice", "tail", 0.01),))
-    found = look(of, evidence(Regression(tail=0.02, tail_ms=1500)))
-    assert found.verdict == "roll_back"
-    assert [result.check.kind for result in found.checks if result.status == "worse"] == ["tail"]
+    outcome = look(of, evidence(Regression(tail=0.02, tail_ms=1500)))
+    assert outcome.verdict == "roll_back"
+    assert [result.check.kind for result in outcome.checks if result.status == "worse"] == ["tail"]
 
 
 def test_candidate_slower_within_margin_is_promoted_once_shown() -> None:
-    found = look(plan(margin_ms=200), evidence(Regression(shift_ms=60), turns=8000))
-    assert found.checks[0].lower is not None
-    assert found.checks[0].lower > 0
-    assert found.checks[0].status == "within"
-    assert found.verdict == "promote"
+    outcome = look(plan(margin_ms=200), evidence(Regression(shift_ms=60), turns=8000))
+    assert outcome.checks[0].lower is not None
+    assert outcome.checks[0].lower > 0
+    assert outcome.checks[0].status == "within"
+    assert outcome.verdict == "promote"
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_candidate_slower_within_margin_is_promoted_once_shown() -> None:
 def test_untrustworthy_evidence_can_only_hold(
     changes: dict[str, object], sentence: str, regression: Regression
 ) -> None:
-    found = look(plan(), evidence(regression, **changes))
-    assert found.verdict == "hold"
-    assert found.reasons[0].startswith(sentence)
+    outcome = look(plan(), evidence(regression, **changes))
+    assert outcome.verdict == "hold"
+    assert outcome.reasons[0].startswith(sentence)
 
 
 def test_too_many_invalid_turns_can_only_hold() -> None:
@@ -133,12 +133,12 @@ def test_too_many_invalid_turns_can_only_hold() -> None:
     outcomes = candidate.code(OUTCOME).copy()
     outcomes[::50] = 7  # invalid
     spoiled = replace(candidate, codes={**candidate.codes, OUTCOME: packed_codes(outcomes)})
-    found = look(plan(), evidence(candidate=spoiled))
-    assert found.verdict == "hold"
-    assert found.reasons == (
+    outcome = look(plan(), evidence(candidate=spoiled))
+    assert outcome.verdict == "hold"
+    assert outcome.reasons == (
         "2 % of the turns of streaming are invalid, and the plan allows 1 %: these turns say nothing about the service",
     )
-    assert found.candidate_turns == TURNS * 49 // 50
+    assert outcome.candidate_turns == TURNS * 49 // 50
 
 
 def ended(of: CohortTurns, which: NDArray[np.bool_], outcome: Outcome, *, has_value: bool = False) -> CohortTurns:
@@ -166,16 +166,16 @@ def test_slow_turns_that_have_not_ended_can_hold_and_never_promote(outcome: Outc
 @pytest.mark.parametrize("outcome", ["cut", "pending"])
 def test_as_many_unfinished_turns_as_the_control_has_hold_nothing(outcome: Outcome) -> None:
     both = [made("streaming", TURNS, 1), made("stable", 3 * TURNS, 2)]
-    candidate, control = [ended(each, np.arange(each.turns) % 25 == 0, outcome) for each in both]
+    candidate, control = [ended(side, np.arange(side.turns) % 25 == 0, outcome) for side in both]
     assert look(plan(), evidence(candidate=candidate, control=control)).verdict == "promote"
 
 
 def test_a_value_counts_though_its_turn_was_cut_later() -> None:
     candidate = made("streaming", TURNS, 1, Regression(shift_ms=200))
     cut = ended(candidate, np.ones(TURNS, np.bool_), "cut", has_value=True)
-    found = look(plan(guardrails=()), evidence(candidate=cut))
-    assert found.checks[0].status == "worse"
-    assert found.checks[0].turns == np.count_nonzero(~np.isnan(np.array(candidate.number("voice_to_voice"))))
+    outcome = look(plan(guardrails=()), evidence(candidate=cut))
+    assert outcome.checks[0].status == "worse"
+    assert outcome.checks[0].turns == np.count_nonzero(~np.isnan(np.array(candidate.number("voice_to_voice"))))
 
 
 @pytest.mark.parametrize("kind", ["no_reply", "errors", "abandonment"])
@@ -183,7 +183,7 @@ def test_turns_that_were_cut_may_have_ended_in_any_way(kind: CheckKind) -> None:
     check = Check(kind, kind, 0.03)
     of = plan(guardrails=(check,))
     cut = ended(made("streaming", TURNS, 1), np.arange(TURNS) % 20 == 0, "cut")
-    by_kind = {each.check.kind: each for each in look(of, evidence(candidate=cut)).checks}
+    by_kind = {entry.check.kind: entry for entry in look(of, evidence(candidate=cut)).checks}
     assert by_kind[kind].status == "open"
     assert by_kind[kind].reason is not None
     assert (by_kind[kind].turns, by_kind[kind].eligible) == (TURNS * 19 // 20, TURNS)
@@ -234,14 +234,14 @@ def test_rolled_back_stays_rolled_back() -> None:
 def test_a_stage_waits_for_its_time_and_its_turns() -> None:
     stages = (Stage("canary", 0.25, 0.75, Duration.parse("1h"), 5000), Stage("all", 1.0, 0.0, Duration(), 100))
     of = replace(plan(), stages=stages, begins_unix_ns=NOW - 1800 * 10**9)
-    found = look(of, evidence())
-    assert found.verdict == "hold"
-    assert found.turns_needed == 5000 - found.candidate_turns
-    assert found.reasons == (
+    outcome = look(of, evidence())
+    assert outcome.verdict == "hold"
+    assert outcome.turns_needed == 5000 - outcome.candidate_turns
+    assert outcome.reasons == (
         "4,000 turns of streaming are there, and the stage asks for 5,000 turns",
         "the stage lasts at least 1h from 2026-09-21 13:43:20 UTC",
     )
-    assert found.next_stage == stages[1]
+    assert outcome.next_stage == stages[1]
     last = look(of, evidence(), first_history(of).at_stage("all", NOW))
     assert last.verdict == "hold"
     assert last.reasons[0].startswith("all callers are on streaming: there is no control left")
@@ -249,10 +249,10 @@ def test_a_stage_waits_for_its_time_and_its_turns() -> None:
 
 def test_unmeasured_value_can_never_pass() -> None:
     of = replace(plan(), guardrails=(Check("wer", "wer", 0.01),))
-    found = look(of, evidence())
-    assert found.verdict == "hold"
-    assert found.turns_needed is None
-    assert found.reasons == (
+    outcome = look(of, evidence())
+    assert outcome.verdict == "hold"
+    assert outcome.turns_needed is None
+    assert outcome.reasons == (
         "word error rate cannot be compared: streaming: no turn reports it; "
         "a value that was not measured can never pass a check",
     )
@@ -267,9 +267,9 @@ def test_fallbacks_count_over_the_turns_that_report_them() -> None:
     of = replace(plan(), guardrails=(Check("fallback", "fallback", 0.02),))
     seen = evidence()
     more = replace(seen, candidate=with_fallbacks(seen.candidate, 0.2, 3), control=with_fallbacks(seen.control, 0.1, 4))
-    found = look(of, more)
-    assert found.verdict == "roll_back"
-    fallback = found.checks[1]
+    outcome = look(of, more)
+    assert outcome.verdict == "roll_back"
+    fallback = outcome.checks[1]
     assert fallback.candidate == pytest.approx(0.2, abs=0.03)
     assert fallback.control == pytest.approx(0.1, abs=0.03)
 
@@ -288,11 +288,11 @@ def test_slices_say_where_and_change_nothing() -> None:
     candidate = replace(sliced(seen.candidate), numbers={"voice_to_voice": packed_numbers(slow)})
     split = replace(seen, candidate=candidate, control=sliced(seen.control))
     of = replace(plan(margin_ms=2000), slices=("route",), guardrails=(Check("tail voice_to_voice", "tail", 0.9),))
-    found = look(of, split)
-    assert [each.value for each in found.slices if each.is_worse] == ["local"]
-    assert [each.value for each in found.slices] == ["cache", "cloud", "local"]
+    outcome = look(of, split)
+    assert [slice_verdict.value for slice_verdict in outcome.slices if slice_verdict.is_worse] == ["local"]
+    assert [slice_verdict.value for slice_verdict in outcome.slices] == ["cache", "cloud", "local"]
     without = look(replace(of, slices=()), split)
-    assert (found.verdict, found.reasons) == (without.verdict, without.reasons)
+    assert (outcome.verdict, outcome.reasons) == (without.verdict, without.reasons)
 
 
 def test_a_slice_without_spread_is_no_slice_that_is_worse() -> None:
@@ -312,7 +312,7 @@ def test_a_slice_without_spread_is_no_slice_that_is_worse() -> None:
         both = replace(
             seen, candidate=with_constant(seen.candidate, shift_ms), control=with_constant(seen.control, 0.0)
         )
-        slices = {each.value: each for each in look(of, both).slices}
+        slices = {slice_verdict.value: slice_verdict for slice_verdict in look(of, both).slices}
         assert slices["cache"].result.p_value == 1.0
         assert not slices["cache"].is_worse
         assert slices["cloud"].is_worse is (shift_ms > 0)
@@ -322,13 +322,13 @@ def test_users_that_are_not_known_are_noted() -> None:
     of = replace(plan(), unit="user")
     seen = evidence(units=UnitCounts(1000, 0, AssignedUnits(0, 250), AssignedUnits(0, 750), 1000))
     every = seen.candidate.turns + seen.control.turns
-    found = look(of, seen)
-    assert found.notes == (
+    outcome = look(of, seen)
+    assert outcome.notes == (
         f"callers are assigned by user and {every:,} turns of {every:,} name no user: the variance is clustered by "
         "call there, so the bounds are too narrow where users call often",
         "the split was not tested: users are assigned, and none is known",
     )
-    assert (found.verdict, found.sample_ratio) == ("promote", None)
+    assert (outcome.verdict, outcome.sample_ratio) == ("promote", None)
 
     def naming_all_but(unnamed: int) -> RolloutEvidence:
         candidate = replace(seen.candidate, unnamed_turns=unnamed)
@@ -358,51 +358,51 @@ def test_unknown_users_of_one_cohort_may_explain_a_mismatch(
     unnamed = candidate.unnamed_calls + control.unnamed_calls
     seen = evidence(units=UnitCounts(1000, 0, candidate, control, unnamed))
     named = [
-        replace(of, unnamed_turns=5 if each.unnamed_calls else 0)
-        for of, each in ((seen.candidate, candidate), (seen.control, control))
+        replace(of, unnamed_turns=5 if named.unnamed_calls else 0)
+        for of, named in ((seen.candidate, candidate), (seen.control, control))
     ]
-    found = look(replace(plan(), unit="user"), replace(seen, candidate=named[0], control=named[1]))
-    assert found.verdict == verdict
+    outcome = look(replace(plan(), unit="user"), replace(seen, candidate=named[0], control=named[1]))
+    assert outcome.verdict == verdict
     if verdict == "hold":
-        assert found.reasons[0].startswith("sample-ratio mismatch: ")
-        assert " users that are known are on streaming, 25 % planned" in found.reasons[0]
+        assert outcome.reasons[0].startswith("sample-ratio mismatch: ")
+        assert " users that are known are on streaming, 25 % planned" in outcome.reasons[0]
     else:
-        assert found.notes[1].startswith("the split is not known: ")
+        assert outcome.notes[1].startswith("the split is not known: ")
 
 
 def test_units_that_met_both_are_no_part_of_the_split() -> None:
     """The plan: a twentieth of 10,000. The 100 that met both would be a mismatch if each cohort counted them."""
     counts = UnitCounts(10_000, 100, AssignedUnits(495), AssignedUnits(9405))
-    found = look(plan(share=0.05), evidence(units=counts))
-    assert found.verdict == "promote"
-    assert found.sample_ratio is not None
-    assert found.sample_ratio.p_value > 0.9
-    assert "100 of 10,000 calls met both cohorts, of which the plan allows 1 %" in found.notes
+    outcome = look(plan(share=0.05), evidence(units=counts))
+    assert outcome.verdict == "promote"
+    assert outcome.sample_ratio is not None
+    assert outcome.sample_ratio.p_value > 0.9
+    assert "100 of 10,000 calls met both cohorts, of which the plan allows 1 %" in outcome.notes
     doubled = replace(counts, candidate=AssignedUnits(595), control=AssignedUnits(9505))
     assert look(plan(share=0.05), evidence(units=doubled)).verdict == "hold"
 
 
 def test_units_are_read_from_a_verdict_as_they_were_written() -> None:
     counts = UnitCounts(1000, 3, AssignedUnits(240, 7), AssignedUnits(740, 10), 17)
-    found = as_object(plan(unit="user"), look(plan(unit="user"), evidence(units=counts)))
-    assert msgspec.convert(found["units"], VerdictUnits).counts == counts
-    assert found["units"]["seen"] == 1000
-    assert 0 < found["sample_ratio"]["detectable_control_loss"] < found["sample_ratio"]["detectable_loss"] < 1
+    value = as_object(plan(unit="user"), look(plan(unit="user"), evidence(units=counts)))
+    assert msgspec.convert(value["units"], VerdictUnits).counts == counts
+    assert value["units"]["seen"] == 1000
+    assert 0 < value["sample_ratio"]["detectable_control_loss"] < value["sample_ratio"]["detectable_loss"] < 1
 
 
 def test_few_users_are_too_few_whatever_their_calls() -> None:
     seen = evidence()
     users = seen.candidate.code("call") % 5
     few = replace(seen.candidate, codes={**seen.candidate.codes, "call": packed_codes(users)}, unnamed_turns=0)
-    found = look(replace(plan(), unit="user"), replace(seen, candidate=few))
-    assert found.verdict == "hold"
-    assert {each.reason for each in found.checks} == {"streaming: needs 6 users, has 5"}
+    outcome = look(replace(plan(), unit="user"), replace(seen, candidate=few))
+    assert outcome.verdict == "hold"
+    assert {check.reason for check in outcome.checks} == {"streaming: needs 6 users, has 5"}
 
 
 def test_services_without_sequence_can_be_promoted_with_note() -> None:
-    found = look(replace(plan(), source="service"), evidence(telemetry_lost=None))
-    assert found.verdict == "promote"
-    assert found.notes[1:] == ("nothing says whether telemetry was lost: these turns carry no sequence numbers",)
+    outcome = look(replace(plan(), source="service"), evidence(telemetry_lost=None))
+    assert outcome.verdict == "promote"
+    assert outcome.notes[1:] == ("nothing says whether telemetry was lost: these turns carry no sequence numbers",)
 
 
 def test_paired_cohorts_are_compared_by_utterance() -> None:
@@ -420,9 +420,9 @@ def test_paired_cohorts_are_compared_by_utterance() -> None:
     slower = RolloutEvidence(heard("streaming", 150.0), heard("stable", 0.0), 0.0)
     assert look(replace(of, is_paired=True), slower).verdict == "roll_back"
     apart = replace(same.candidate, codes={**same.candidate.codes, "audio": packed_codes(audio + 10_000)})
-    found = look(replace(of, is_paired=True), replace(same, candidate=apart))
-    assert found.verdict == "hold"
-    assert "no utterance was heard by both cohorts" in found.reasons[0]
+    outcome = look(replace(of, is_paired=True), replace(same, candidate=apart))
+    assert outcome.verdict == "hold"
+    assert "no utterance was heard by both cohorts" in outcome.reasons[0]
 
 
 def test_a_history_survives_its_file_and_refuses_others() -> None:
@@ -441,7 +441,7 @@ def test_calls_are_counted_not_turns() -> None:
     longer = replace(made("stable", 6 * TURNS, 5))
     calls = longer.code(CALL) // 2
     seen = evidence(control=replace(longer, codes={**longer.codes, CALL: packed_codes(calls)}))
-    found = look(plan(), seen)
-    assert found.sample_ratio is not None
-    assert found.sample_ratio.share == pytest.approx(0.25, abs=0.02)
-    assert found.verdict == "promote"
+    outcome = look(plan(), seen)
+    assert outcome.sample_ratio is not None
+    assert outcome.sample_ratio.share == pytest.approx(0.25, abs=0.02)
+    assert outcome.verdict == "promote"

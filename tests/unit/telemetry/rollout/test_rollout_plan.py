@@ -77,15 +77,15 @@ def test_a_small_plan_has_the_documented_defaults() -> None:
 
 
 def test_guardrails_are_read_in_the_unit_of_their_kind() -> None:
-    found = parse_plan(SMALL + GUARDRAILS, "rollout.toml").guardrails
-    assert found == (
+    guardrails = parse_plan(SMALL + GUARDRAILS, "rollout.toml").guardrails
+    assert guardrails == (
         Check("endpointing p50", "quantile", 20 * MS, "endpointing", "p50"),
         Check("good_turns voice_to_voice", "good_turns", 0.02, within=800 * MS),
         Check("cost_per_turn", "cost_per_turn", 0.001, price_per_token=0.00001),
         Check("tail voice_to_voice", "tail", 0.02),
         CACHE_MISSES,
     )
-    assert found[0].fraction == 0.5
+    assert guardrails[0].fraction == 0.5
 
 
 def test_rolling_back_shares_the_error_level_and_no_more() -> None:
@@ -139,7 +139,7 @@ margin = 0.1
 [completeness]
 telemetry_losses = 0.1
 """
-    found = faults(text)
+    lines = faults(text)
     begin = [
         "line 2, name: is 'streaming '; a name has",
         "line 3, unit: is 'turn'; turns of one call are not independent, and a caller would meet both versions",
@@ -157,8 +157,8 @@ telemetry_losses = 0.1
         "line 24, guardrails[3].price_per_token: is missing",
         "line 28, completeness.telemetry_losses: is not a known key; did you mean telemetry_loss?",
     ]
-    assert len(found) == len(begin), found
-    for sentence, expected in zip(found, begin, strict=True):
+    assert len(lines) == len(begin), lines
+    for sentence, expected in zip(lines, begin, strict=True):
         assert sentence.startswith(expected)
 
 
@@ -208,8 +208,8 @@ def test_cache_misses_are_watched_unless_the_file_says_otherwise() -> None:
     assert CACHE_MISSES in parse_plan(SMALL, "p").guardrails
     assert parse_plan(SMALL.replace("unit", "cache_misses = true\nunit"), "p") == parse_plan(SMALL, "p")
     stated = parse_plan(SMALL + WATCHED, "p").guardrails
-    assert [each for each in stated if each.kind == "cache_misses"] == [Check("cache_misses", "cache_misses", 0.02)]
-    assert [each.kind for each in parse_plan(WITHOUT, "p").guardrails] == ["tail"]
+    assert [guardrail for guardrail in stated if guardrail.kind == "cache_misses"] == [Check("cache_misses", "cache_misses", 0.02)]
+    assert [guardrail.kind for guardrail in parse_plan(WITHOUT, "p").guardrails] == ["tail"]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_check_and_a_slice_have_the_names_that_people_read() -> None:
 def test_a_log_of_an_earlier_version_is_of_the_same_plan() -> None:
     # The fingerprint of such a plan is in logs: what people read may change, what it is made from may not.
     text = SMALL + '[[guardrails]]\ncheck = "objective"\nobjective = "voice-to-voice"\nmargin = 0.02\n'
-    plan = parse_plan(text, "a").with_promises({each.name: each.promise for each in default_objectives()})
+    plan = parse_plan(text, "a").with_promises({default_objective.name: default_objective.promise for default_objective in default_objectives()})
     assert plan.guardrails[0].promise == "95 % of turns: voice_to_voice at most 800 ms"
     assert plan.fingerprint == "d51544942f73194dc19f7f639c9bbcc6e4df480c3a185e448e0adb28af630063"
 
@@ -285,7 +285,7 @@ def test_two_plans_over_one_cohort_are_named() -> None:
         "state control_share in its stages"
     ]
     half = "share = 0.05\ncontrol_share = 0.9"
-    apart = [parse_plan(each.replace("share = 0.05", half), "c") for each in (SMALL, SMALL.replace("streaming", "b"))]
+    apart = [parse_plan(text.replace("share = 0.05", half), "c") for text in (SMALL, SMALL.replace("streaming", "b"))]
     assert conflicts(apart) == []
     on_top = parse_plan(SMALL.replace('"streaming"', '"b"').replace('"stable"', '"streaming"'), "d")
     assert conflicts([plan, on_top]) == [
@@ -367,7 +367,7 @@ CHECK: dict[str, Any] = DIFFERENCE | {"shares": SHARES, "eligible": 120}
 
 def look(at_h: float, turns: int, decision: Decision = "hold", **changes: Any) -> LoggedVerdict:
     cohorts = {"candidate": {"name": "streaming", "turns": turns}, "control": {"name": "stable", "turns": 3 * turns}}
-    found = {
+    fields = {
         "verdict": decision,
         "sentence": decision,
         "reasons": [decision],
@@ -379,46 +379,46 @@ def look(at_h: float, turns: int, decision: Decision = "hold", **changes: Any) -
         "slices": [],
         "share": 0.2,
     }
-    return LoggedVerdict(round(at_h * HOUR), "canary", None, msgspec.convert({**found, **changes}, RolloutVerdict))
+    return LoggedVerdict(round(at_h * HOUR), "canary", None, msgspec.convert({**fields, **changes}, RolloutVerdict))
 
 
 def test_the_turns_needed_are_there_when_the_rate_brings_them() -> None:
-    found = rollout_progress(plan(), [look(1, 100), look(2, 250), look(3, 400)], "canary")
-    assert found is not None
-    assert found.turns_per_hour == pytest.approx(150)
-    assert found.ready_unix_ns == pytest.approx((3 + 300 / 150) * HOUR)
+    progress = rollout_progress(plan(), [look(1, 100), look(2, 250), look(3, 400)], "canary")
+    assert progress is not None
+    assert progress.turns_per_hour == pytest.approx(150)
+    assert progress.ready_unix_ns == pytest.approx((3 + 300 / 150) * HOUR)
 
 
 def test_quantile_check_shows_its_share_first_and_turn_count() -> None:
-    found = rollout_progress(plan(), [look(1, 100)], "canary")
-    assert found is not None
-    (row,) = found.checks
+    progress = rollout_progress(plan(), [look(1, 100)], "canary")
+    assert progress is not None
+    (row,) = progress.checks
     assert (row.beyond, row.margin) == ("2.9 %, at most 6.2 %", "100 ms")
     assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 to +120 ms")
     assert row.status_text == "not known yet, 100 of 120 turns"
-    assert f"{explanation_of(found.checks)}".startswith("At most 5 % of the control's turns take longer than its p95: ")
+    assert f"{explanation_of(progress.checks)}".startswith("At most 5 % of the control's turns take longer than its p95: ")
 
 
 def test_funnel_shows_deciding_share_without_empty_looks() -> None:
     looks = [look(1, 100, checks=[]), look(2, 300)]
-    found = rollout_progress(plan(), looks, "canary")
-    assert found is not None
-    funnel = found.funnel
+    progress = rollout_progress(plan(), looks, "canary")
+    assert progress is not None
+    funnel = progress.funnel
     assert (funnel.unit, funnel.limit, funnel.limit_text) == ("share", 0.05, "5 % may be")
     assert [(point.estimate, point.upper) for point in funnel.points] == [(None, None), (0.029, 0.062)]
     assert (funnel.text(0.029), funnel.bounds_text(funnel.points[-1])) == ("2.9 %", "at most 6.2 %")
 
 
 def test_a_check_without_shares_has_its_differences() -> None:
-    found = rollout_progress(plan(), [look(1, 100, checks=[DIFFERENCE]), look(2, 200, checks=[])], "canary")
-    assert found is not None
-    funnel = found.funnel
+    progress = rollout_progress(plan(), [look(1, 100, checks=[DIFFERENCE]), look(2, 200, checks=[])], "canary")
+    assert progress is not None
+    funnel = progress.funnel
     assert (funnel.unit, funnel.limit, funnel.limit_text) == ("s", 0.1, "margin 100 ms")
-    assert [(each.lower, each.estimate, each.upper) for each in funnel.points] == [(-0.05, 0.02, 0.12), (None,) * 3]
+    assert [(point.lower, point.estimate, point.upper) for point in funnel.points] == [(-0.05, 0.02, 0.12), (None,) * 3]
     assert (funnel.text(0.02), funnel.bounds_text(funnel.points[0])) == ("+20.0 ms", "−50.0 to +120 ms")
     row = logged_row(msgspec.convert(DIFFERENCE, CheckVerdict), "p95")
     assert (row.beyond, row.used, row.bounds, row.status_text) == ("", "", "−50.0 to +120 ms", "not known yet")
-    assert explanation_of(found.checks) is None
+    assert explanation_of(progress.checks) is None
 
 
 @pytest.mark.parametrize(
@@ -433,17 +433,17 @@ def test_a_side_that_nothing_bounds_is_not_written(lower: float | None, upper: f
 @pytest.mark.parametrize("last", [look(3, 400, "promote"), look(3, 400, turns_needed=None), look(3, 250)])
 def test_no_time_is_given_if_nothing_is_awaited_or_arrives(last: LoggedVerdict) -> None:
     looks = [look(2, 250), last]
-    found = rollout_progress(plan(), looks, "canary")
-    assert found is not None
-    assert found.ready_unix_ns is None
+    progress = rollout_progress(plan(), looks, "canary")
+    assert progress is not None
+    assert progress.ready_unix_ns is None
 
 
 def test_rollback_ends_the_line_and_changes_are_newest_first() -> None:
     looks = [look(1, 100), look(2, 200), look(3, 300, "roll_back"), look(4, 400, "roll_back")]
-    found = rollout_progress(plan(), looks, "canary")
-    assert found is not None
-    assert [each.state for each in found.stages] == ["rolled_back"]
-    assert [each.at_unix_ns // HOUR for each in found.changes] == [3, 1]
+    progress = rollout_progress(plan(), looks, "canary")
+    assert progress is not None
+    assert [stage.state for stage in progress.stages] == ["rolled_back"]
+    assert [change.at_unix_ns // HOUR for change in progress.changes] == [3, 1]
     assert rollout_progress(plan(), [], "canary") is None
 
 
@@ -455,17 +455,17 @@ def history(*looks: tuple[int, int], stage: str = "canary") -> tuple[Look, ...]:
 
 
 def test_the_rate_is_that_of_the_looks_at_this_stage() -> None:
-    found = forecast(history((100, 10), (110, 20), (140, 50)), 80)
-    assert found is not None
-    assert found.turns_per_s == pytest.approx(1.0)
-    assert found.due_unix_ns == 220 * NS_PER_S
+    estimate = forecast(history((100, 10), (110, 20), (140, 50)), 80)
+    assert estimate is not None
+    assert estimate.turns_per_s == pytest.approx(1.0)
+    assert estimate.due_unix_ns == 220 * NS_PER_S
 
 
 def test_looks_of_long_ago_and_of_other_stages_do_not_count() -> None:
     slow_then_fast = history((0, 0), (100_000, 10), (100_010, 30))
-    found = forecast(slow_then_fast, 20)
-    assert found is not None
-    assert found.turns_per_s == pytest.approx(2.0)
+    estimate = forecast(slow_then_fast, 20)
+    assert estimate is not None
+    assert estimate.turns_per_s == pytest.approx(2.0)
     other = history((0, 0), (10, 1000), stage="before")
     here = (*other, *history((20, 5)))
     assert forecast(here, 20) is None

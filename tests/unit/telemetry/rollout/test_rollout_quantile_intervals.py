@@ -60,11 +60,11 @@ def cohort(rng: np.random.Generator, shape: str, turns: int, scale: float = 1.0)
 
 
 def simulated(shape: str, fraction: float, turns: int, scale: float, times: int = 300) -> list[QuantileDifference]:
-    found: list[QuantileDifference] = []
+    differences: list[QuantileDifference] = []
     for seed in range(times):
         rng = np.random.default_rng(seed)
-        found.append(quantile_difference(cohort(rng, shape, turns, scale), cohort(rng, shape, turns), fraction))
-    return found
+        differences.append(quantile_difference(cohort(rng, shape, turns, scale), cohort(rng, shape, turns), fraction))
+    return differences
 
 
 # Of 300 simulations 95 % is 0.925 to 0.975 in two standard errors; more than that is the safe side.
@@ -76,27 +76,27 @@ def simulated(shape: str, fraction: float, turns: int, scale: float, times: int 
      ("rounded", 0.5), ("rounded", 0.95)],
 )  # fmt: skip
 def test_interval_holds_true_difference_of_rough_latencies(shape: str, fraction: float, scale: float) -> None:
-    found = simulated(shape, fraction, 500, scale)
+    differences = simulated(shape, fraction, 500, scale)
     truth = true_difference(shape, fraction, scale)
-    assert np.mean([each.lower <= truth <= each.upper for each in found]) >= 0.925
+    assert np.mean([difference.lower <= truth <= difference.upper for difference in differences]) >= 0.925
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fraction", "turns"), [(0.5, 500), (0.95, 1000), (0.99, 3000)])
 def test_interval_on_smooth_latencies_is_no_wider_than_needed(fraction: float, turns: int) -> None:
-    found = simulated("smooth", fraction, turns, SLOWER)
+    differences = simulated("smooth", fraction, turns, SLOWER)
     truth = true_difference("smooth", fraction, SLOWER)
-    assert 0.925 <= np.mean([each.lower <= truth <= each.upper for each in found]) <= 0.985
+    assert 0.925 <= np.mean([difference.lower <= truth <= difference.upper for difference in differences]) <= 0.985
     # Drawn repeatedly, the differences spread as much as the intervals say.
-    spread = 2 * stats.norm.ppf(0.975) * np.std([each.value for each in found])
-    assert np.median([each.upper - each.lower for each in found]) == pytest.approx(spread, rel=0.25)
+    spread = 2 * stats.norm.ppf(0.975) * np.std([difference.value for difference in differences])
+    assert np.median([difference.upper - difference.lower for difference in differences]) == pytest.approx(spread, rel=0.25)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["smooth", "bimodal", "atom", "rounded"])
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_equal_cohorts_have_p_below_5_percent_in_5_of_100(shape: str, fraction: float) -> None:
-    p_values = np.array([each.p_value for each in simulated(shape, fraction, 500, 1.0)])
+    p_values = np.array([difference.p_value for difference in simulated(shape, fraction, 500, 1.0)])
     assert np.mean(p_values < 0.05) <= 0.075
     assert np.mean(p_values < 0.002) <= 0.01
 
@@ -104,14 +104,14 @@ def test_equal_cohorts_have_p_below_5_percent_in_5_of_100(shape: str, fraction: 
 @pytest.mark.slow
 def test_unequal_cohorts_without_clusters_differ_too_often() -> None:
     def false_positives(*, knows_calls: bool) -> float:
-        found: list[float] = []
+        values: list[float] = []
         for seed in range(300):
             rng = np.random.default_rng(seed)
             both = [cohort(rng, "smooth", turns) for turns in (300, 3000)]
             if not knows_calls:
-                both = [replace(each, clusters=np.arange(each.size)) for each in both]
-            found.append(quantile_difference(both[0], both[1], 0.5).p_value)
-        return float(np.mean(np.array(found) < 0.05))
+                both = [replace(sample, clusters=np.arange(sample.size)) for sample in both]
+            values.append(quantile_difference(both[0], both[1], 0.5).p_value)
+        return float(np.mean(np.array(values) < 0.05))
 
     assert false_positives(knows_calls=True) <= 0.075
     assert false_positives(knows_calls=False) > 0.15
@@ -132,12 +132,12 @@ def test_unequal_calls_count_less_and_one_giant_shows_nothing(fraction: float) -
             return None
 
     zipf = [max(1, 300 // place) for place in range(1, 61)]
-    found = [each for seed in range(300) if (each := drawn(seed, zipf)) is not None]
-    assert len(found) > 200
-    assert np.mean([each.lower <= 0 <= each.upper for each in found]) >= 0.92
-    assert np.mean([each.p_value < 0.05 for each in found]) <= 0.08
-    giant = [each for seed in range(200) if (each := drawn(seed, [400] + [4] * 25)) is not None]
-    assert sum(not each.lower <= 0 <= each.upper for each in giant) <= 10
+    differences = [difference for seed in range(300) if (difference := drawn(seed, zipf)) is not None]
+    assert len(differences) > 200
+    assert np.mean([difference.lower <= 0 <= difference.upper for difference in differences]) >= 0.92
+    assert np.mean([difference.p_value < 0.05 for difference in differences]) <= 0.08
+    giant = [difference for seed in range(200) if (difference := drawn(seed, [400] + [4] * 25)) is not None]
+    assert sum(not difference.lower <= 0 <= difference.upper for difference in giant) <= 10
 
 
 def bootstrapped(of: CheckSample, fraction: float, rng: np.random.Generator, times: int = 1000) -> Floats:
@@ -152,21 +152,21 @@ def bootstrapped(of: CheckSample, fraction: float, rng: np.random.Generator, tim
 def test_the_interval_is_that_of_a_bootstrap_by_call(shape: str, fraction: float) -> None:
     rng = np.random.default_rng(7)
     candidate, control = cohort(rng, shape, 4000, SLOWER), cohort(rng, shape, 2000)
-    found = quantile_difference(candidate, control, fraction)
+    difference = quantile_difference(candidate, control, fraction)
     drawn = bootstrapped(candidate, fraction, rng) - bootstrapped(control, fraction, rng)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    assert found.upper - found.lower == pytest.approx(high - low, rel=0.25)
-    assert found.lower == pytest.approx(low, abs=0.2 * (high - low))
-    assert found.value == np.quantile(candidate.values, fraction) - np.quantile(control.values, fraction)
+    assert difference.upper - difference.lower == pytest.approx(high - low, rel=0.25)
+    assert difference.lower == pytest.approx(low, abs=0.2 * (high - low))
+    assert difference.value == np.quantile(candidate.values, fraction) - np.quantile(control.values, fraction)
 
 
 def test_bounds_without_clusters_are_binomial_ranks() -> None:
     values = np.arange(1000.0)  # of which each value is its own rank
     apart = np.arange(1000)
-    found = quantile_difference(CheckSample(values, apart), CheckSample(0 * values, apart), 0.95)
+    difference = quantile_difference(CheckSample(values, apart), CheckSample(0 * values, apart), 0.95)
     low, high = stats.binom.ppf([0.025, 0.975], 1000, 0.95)
-    assert found.lower == pytest.approx(low - 1, abs=1.5)  # the value of rank 1 is 0
-    assert found.upper == pytest.approx(high, abs=1.5)
+    assert difference.lower == pytest.approx(low - 1, abs=1.5)  # the value of rank 1 is 0
+    assert difference.upper == pytest.approx(high, abs=1.5)
 
 
 def test_slowest_of_500_turns_bounds_p99_only_if_independent() -> None:
@@ -197,10 +197,10 @@ def test_same_audio_in_both_cohorts_narrows_interval_that_holds(fraction: float)
     for draw in range(150):
         for is_paired in (True, False):
             candidate = heard(1000 * draw + 1, is_paired=is_paired, scale=1.1)
-            found = quantile_difference(candidate, heard(1000 * draw + 2, is_paired=is_paired), fraction)
-            widths[is_paired].append(found.upper - found.lower)
+            difference = quantile_difference(candidate, heard(1000 * draw + 2, is_paired=is_paired), fraction)
+            widths[is_paired].append(difference.upper - difference.lower)
             if is_paired:
-                held.append(bool(found.lower <= truth <= found.upper))
+                held.append(bool(difference.lower <= truth <= difference.upper))
     assert np.median(widths[True]) < 0.7 * np.median(widths[False])
     assert np.mean(held) >= 0.915
 
@@ -219,7 +219,7 @@ def test_equal_paired_cohorts_have_p_below_5_percent_in_5_of_100() -> None:
 def test_calls_still_belong_together_where_utterances_are_paired() -> None:
     rng = np.random.default_rng(3)
     both = [replace(cohort(rng, "smooth", 2000), pairs=rng.integers(0, 400, 2000)) for _ in range(2)]
-    as_turns = [replace(each, clusters=np.arange(2000)) for each in both]
+    as_turns = [replace(sample, clusters=np.arange(2000)) for sample in both]
     of_calls, of_turns = (quantile_difference(two[0], two[1], 0.5) for two in (both, as_turns))
     assert of_calls.upper - of_calls.lower > 1.2 * (of_turns.upper - of_turns.lower)
 
@@ -237,9 +237,9 @@ def test_values_without_spread_are_equal_and_known_exactly() -> None:
 def test_one_cohort_without_spread_has_the_interval_of_the_other() -> None:
     rng = np.random.default_rng(5)
     always, varied = CheckSample(np.full(2000, 600.0), np.arange(2000) // 4), cohort(rng, "smooth", 2000)
-    found = quantile_difference(varied, always, 0.5)
+    difference = quantile_difference(varied, always, 0.5)
     low, high = np.quantile(bootstrapped(varied, 0.5, rng), [0.025, 0.975])
-    assert (found.lower, found.upper) == pytest.approx((low - 600, high - 600), abs=0.25 * (high - low))
+    assert (difference.lower, difference.upper) == pytest.approx((low - 600, high - 600), abs=0.25 * (high - low))
 
 
 def test_p_value_counts_turns_equal_to_quantile_for_no_cohort() -> None:
@@ -247,19 +247,19 @@ def test_p_value_counts_turns_equal_to_quantile_for_no_cohort() -> None:
     tenth, fifth = (np.where(apart % 10 < beyond, 500.0, 250.0) for beyond in (1, 2))
     same = quantile_difference(CheckSample(tenth, apart), CheckSample(tenth[::-1].copy(), apart), 0.95)
     assert (same.value, same.p_value) == (0.0, 1.0)
-    found = quantile_difference(CheckSample(fifth, apart), CheckSample(tenth, apart), 0.5)
+    difference = quantile_difference(CheckSample(fifth, apart), CheckSample(tenth, apart), 0.5)
     # Twice as many turns lie beyond, and the median of both is the same: the interval says so.
-    assert (found.value, found.lower, found.upper) == (0.0, 0.0, 0.0)
+    assert (difference.value, difference.lower, difference.upper) == (0.0, 0.0, 0.0)
 
 
 def test_bound_is_infinite_if_turn_at_its_rank_was_unanswered() -> None:
     rng = np.random.default_rng(1)
     answered = cohort(rng, "smooth", 1000)
     silent = replace(answered, values=np.where(np.arange(1000) % 25 == 0, np.inf, answered.values))
-    found = quantile_difference(silent, answered, 0.95)
-    assert math.isfinite(found.value)
-    assert math.isfinite(found.lower)
-    assert found.upper == math.inf
+    difference = quantile_difference(silent, answered, 0.95)
+    assert math.isfinite(difference.value)
+    assert math.isfinite(difference.lower)
+    assert difference.upper == math.inf
     assert quantile_difference(answered, silent, 0.95).lower == -math.inf
 
 
@@ -324,7 +324,7 @@ def test_rare_events_in_unequal_runs_are_seldom_called_more() -> None:
         rng = np.random.default_rng(seed)
         both = [cohort(rng, "smooth", turns) for turns in (500, 5000)]
         limit = latencies("smooth", np.array([0.98]))[0]
-        p_values.append(share_p_value(*(replace(each, values=1.0 * (each.values > limit)) for each in both)))
+        p_values.append(share_p_value(*(replace(sample, values=1.0 * (sample.values > limit)) for sample in both)))
     assert np.mean(np.array(p_values) < 0.05) <= 0.07
     assert np.mean(np.array(p_values) < 0.005) <= 0.012
 
@@ -342,10 +342,10 @@ def test_figures_are_identical_in_any_order_and_numbering(fraction: float, is_pa
     rng = np.random.default_rng(12)
     both = [heard(seed, is_paired=is_paired, turns=900) for seed in (1, 2)]
     shuffled: list[CheckSample] = []
-    for each in both:
-        order, numbers = rng.permutation(each.size), rng.permutation(3000)
-        pairs = None if each.pairs is None else each.pairs[order]
-        shuffled.append(CheckSample(each.values[order], numbers[each.clusters[order]], None, pairs))
+    for sample in both:
+        order, numbers = rng.permutation(sample.size), rng.permutation(3000)
+        pairs = None if sample.pairs is None else sample.pairs[order]
+        shuffled.append(CheckSample(sample.values[order], numbers[sample.clusters[order]], None, pairs))
     assert quantile_difference(shuffled[0], shuffled[1], fraction) == quantile_difference(both[0], both[1], fraction)
 
 
@@ -428,7 +428,7 @@ def test_a_level_outside_its_range_is_refused(level: float) -> None:
 
 
 def test_holm_rejects_in_order_until_one_does_not() -> None:
-    found = holm({"a": 0.001, "b": 0.02, "c": 0.04, "d": 0.5}, 0.05)
-    assert found == {"a": True, "b": False, "c": False, "d": False}
+    rejected = holm({"a": 0.001, "b": 0.02, "c": 0.04, "d": 0.5}, 0.05)
+    assert rejected == {"a": True, "b": False, "c": False, "d": False}
     assert holm({"a": 0.01, "b": 0.02}, 0.05) == {"a": True, "b": True}
     assert holm({}, 0.05) == {}

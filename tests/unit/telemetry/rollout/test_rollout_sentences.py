@@ -65,9 +65,9 @@ def test_a_hold_says_what_is_needed() -> None:
 
 def test_missing_values_are_counted_and_named() -> None:
     reason = "294 turns have no value"
-    found = undecided(replace(PASSED, status="open", turns=1519, reason=reason))
-    assert "(at most 4.6 %), values counted that it lacks more of than the control, took longer than" in found
-    assert found.endswith(f"; taken over 1,519 of 1,813 turns of the candidate; {reason}")
+    sentence = undecided(replace(PASSED, status="open", turns=1519, reason=reason))
+    assert "(at most 4.6 %), values counted that it lacks more of than the control, took longer than" in sentence
+    assert sentence.endswith(f"; taken over 1,519 of 1,813 turns of the candidate; {reason}")
     for words in (within, worse):
         assert "1,519 of 1,813 turns of the candidate" in words(replace(PASSED, turns=1519))
         assert " of 1,813 turns" not in words(PASSED)
@@ -104,23 +104,23 @@ def test_a_share_that_is_shown_stays_on_its_side_of_what_may() -> None:
 
 
 def test_a_ratio_has_its_difference_bounds_and_margin() -> None:
-    found = CheckResult(ERRORS, "worse", 100, 100, 0.09, 0.01, 0.08, 0.02, 0.14)
-    assert worse(found) == (
+    check_result = CheckResult(ERRORS, "worse", 100, 100, 0.09, 0.01, 0.08, 0.02, 0.14)
+    assert worse(check_result) == (
         "errors ratio is worse: 9 % against 1 %, a difference of +8.00 points (+2.00 to +14.00 points), margin 1 point"
     )
 
 
 @pytest.mark.parametrize(("statistic", "may"), [("50", 0.5), ("90", 0.1), ("95", 0.05), ("99", 0.01)])
 def test_the_explanation_is_of_the_quantile(statistic: str, may: float) -> None:
-    found = explanation(may)
-    assert found.startswith(f"At most {100 * may:g} % of the control's turns take longer than its p{statistic}: ")
-    assert f"fewer than {100 * may:g} % of its turns" in found
-    assert "holds for one look and decides nothing" in found
+    answer = explanation(may)
+    assert answer.startswith(f"At most {100 * may:g} % of the control's turns take longer than its p{statistic}: ")
+    assert f"fewer than {100 * may:g} % of its turns" in answer
+    assert "holds for one look and decides nothing" in answer
 
 
 def test_check_object_has_seconds_shares_and_eligible_turns() -> None:
-    found = msgspec.to_builtins(check_verdict(replace(PASSED, turns=1519)))
-    assert found["shares"] == {
+    value = msgspec.to_builtins(check_verdict(replace(PASSED, turns=1519)))
+    assert value["shares"] == {
         "threshold": 0.902,
         "allowed": 0.05,
         "beyond": 0.051,
@@ -129,5 +129,5 @@ def test_check_object_has_seconds_shares_and_eligible_turns() -> None:
         "beyond_margin": 0.029,
         "upper": 0.046,
     }
-    assert (found["turns"], found["eligible"]) == (1519, 1813)
+    assert (value["turns"], value["eligible"]) == (1519, 1813)
     assert check_verdict(CheckResult(ERRORS, "unknown", reason="none")).shares is None

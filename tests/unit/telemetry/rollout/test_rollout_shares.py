@@ -32,11 +32,11 @@ def apart(values: Floats, eligible: int | None = None) -> CheckSample:
 def by_counting(candidate: Floats, control: Floats, fraction: float, margin: float) -> tuple[float, float, float]:
     """The shares beyond the control's quantile, of both, and the candidate's beyond it and the margin."""
     ordered = sorted(control)
-    quantile = next(v for v in ordered if sum(each <= v for each in ordered) >= fraction * len(ordered) - 1e-9)
+    quantile = next(v for v in ordered if sum(value <= v for value in ordered) >= fraction * len(ordered) - 1e-9)
     return (
-        sum(each > quantile for each in candidate) / len(candidate),
-        sum(each > quantile for each in control) / len(control),
-        sum(each > quantile + margin for each in candidate) / len(candidate),
+        sum(value > quantile for value in candidate) / len(candidate),
+        sum(value > quantile for value in control) / len(control),
+        sum(value > quantile + margin for value in candidate) / len(candidate),
     )
 
 
@@ -50,46 +50,50 @@ def by_counting(candidate: Floats, control: Floats, fraction: float, margin: flo
 def test_the_shares_are_those_that_are_counted_by_hand(
     candidate: list[int], control: list[int], fraction: float, margin: int
 ) -> None:
-    both = [np.array(each, dtype=np.float64) for each in (candidate, control)]
-    found = compare_quantile(apart(both[0]), apart(both[1]), fraction, margin)
+    both = [np.array(values, dtype=np.float64) for values in (candidate, control)]
+    comparison = compare_quantile(apart(both[0]), apart(both[1]), fraction, margin)
     beyond, of_control, far = by_counting(both[0], both[1], fraction, margin)
-    assert (found.candidate, found.control) == (pytest.approx(beyond), pytest.approx(of_control))
-    assert found.above_control.value == pytest.approx(beyond - of_control)
-    assert found.harm == found.above_margin.value == pytest.approx(far - (1 - fraction))
+    assert (comparison.candidate, comparison.control) == (pytest.approx(beyond), pytest.approx(of_control))
+    assert comparison.above_control.value == pytest.approx(beyond - of_control)
+    assert comparison.harm == comparison.above_margin.value == pytest.approx(far - (1 - fraction))
 
 
-def spread(found: list[ComparedShares], name: str) -> tuple[float, float]:
+def spread(comparisons: list[ComparedShares], name: str) -> tuple[float, float]:
     """Return the spread of a figure over newly drawn cohorts, and the stated standard error."""
-    values = [getattr(each, name) for each in found]
-    return float(np.std([each.value for each in values])), float(np.median([each.standard_error for each in values]))
+    values = [getattr(comparison, name) for comparison in comparisons]
+    return float(np.std([share.value for share in values])), float(
+        np.median([share.standard_error for share in values])
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(600, 6000), (1500, 1500)])
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_the_error_is_that_of_drawing_both_cohorts_anew(sizes: tuple[int, int], fraction: float) -> None:
-    found = [
+    comparisons = [
         compare_quantile(sample(sizes[0], seed), sample(sizes[1], seed + 1000), fraction, 0.0) for seed in range(300)
     ]
     for name in ("above_control", "above_margin"):
-        drawn, stated = spread(found, name)
+        drawn, stated = spread(comparisons, name)
         assert 0.9 * drawn < stated < 1.35 * drawn
 
 
 @pytest.mark.slow
 def test_the_error_of_the_tail_is_that_of_drawing_both_cohorts_anew() -> None:
-    found = [compare_tail(sample(2000, seed), sample(4000, seed + 1000), 0.01) for seed in range(300)]
-    drawn, stated = spread(found, "above_control")
+    comparisons = [compare_tail(sample(2000, seed), sample(4000, seed + 1000), 0.01) for seed in range(300)]
+    drawn, stated = spread(comparisons, "above_control")
     assert 0.9 * drawn < stated < 1.35 * drawn
     # The one for a promotion is that of a candidate at its margin, whose tail is twice as heavy.
-    at_margin = found[0].above_margin.standard_error
+    at_margin = comparisons[0].above_margin.standard_error
     assert 1.1 * stated < at_margin < 2 * stated
 
 
 def test_turns_of_one_call_count_for_less_than_turns_of_many() -> None:
     together, control = sample(3000, 1), sample(6000, 2)
     alone = CheckSample(together.values, np.arange(3000))
-    errors = [compare_quantile(each, control, 0.5, 0.0).above_control.standard_error for each in (together, alone)]
+    errors = [
+        compare_quantile(grouping, control, 0.5, 0.0).above_control.standard_error for grouping in (together, alone)
+    ]
     assert errors[0] > 1.2 * errors[1]
 
 
@@ -108,9 +112,9 @@ def test_rounding_moves_no_candidate_that_is_alike(rounded_to_ms: int) -> None:
 
 def test_values_that_do_not_vary_are_no_difference() -> None:
     constant = apart(np.full(400, 250.0))
-    found = compare_quantile(constant, constant, 0.95, 100)
-    assert (found.candidate, found.control, found.above_control.z) == (0.0, 0.0, 0.0)
-    assert found.above_margin.z < -3
+    comparison = compare_quantile(constant, constant, 0.95, 100)
+    assert (comparison.candidate, comparison.control, comparison.above_control.z) == (0.0, 0.0, 0.0)
+    assert comparison.above_margin.z < -3
     slower = compare_quantile(apart(np.full(400, 500.0)), constant, 0.95, 100)
     assert slower.above_control.z > 10
     assert slower.harm == pytest.approx(0.95)
@@ -118,18 +122,18 @@ def test_values_that_do_not_vary_are_no_difference() -> None:
 
 def test_an_atom_at_the_quantile_counts_as_not_beyond() -> None:
     control = apart(np.r_[np.arange(900.0), np.full(100, 1800.0)])
-    found = compare_quantile(control, control, 0.95, 100)
-    assert found.threshold is not None
-    assert found.threshold.value == 1800.0
-    assert (found.candidate, found.control) == (0.0, 0.0)
+    comparison = compare_quantile(control, control, 0.95, 100)
+    assert comparison.threshold is not None
+    assert comparison.threshold.value == 1800.0
+    assert (comparison.candidate, comparison.control) == (0.0, 0.0)
 
 
 def test_no_turn_beyond_the_threshold_among_a_hundred_is_no_certainty() -> None:
     fast, control = apart(np.full(100, 1.0)), sample(2000, 1)
-    found = compare_quantile(fast, control, 0.95, 100)
-    assert found.above_margin.value == pytest.approx(-0.05)
+    comparison = compare_quantile(fast, control, 0.95, 100)
+    assert comparison.above_margin.value == pytest.approx(-0.05)
     # That of a candidate at its margin: 5 % of 100 turns.
-    assert found.above_margin.standard_error >= math.sqrt(0.05 * 0.95 / 100)
+    assert comparison.above_margin.standard_error >= math.sqrt(0.05 * 0.95 / 100)
     none = apart(np.zeros(100))
     assert compare_shares(none, none, 0.01).above_margin.standard_error >= math.sqrt(0.01 * 0.99 / 100)
     assert compare_shares(none, none, 0.01).above_control.standard_error > 0
@@ -137,9 +141,9 @@ def test_no_turn_beyond_the_threshold_among_a_hundred_is_no_certainty() -> None:
 
 def test_turns_that_nobody_answered_lie_beyond_every_threshold() -> None:
     silent = apart(np.where(np.arange(400) % 2 == 0, np.inf, 500.0))
-    found = compare_quantile(silent, sample(2000, 1), 0.95, 200)
-    assert found.harm == pytest.approx(0.45)
-    assert found.above_control.z > 5
+    comparison = compare_quantile(silent, sample(2000, 1), 0.95, 200)
+    assert comparison.harm == pytest.approx(0.45)
+    assert comparison.above_control.z > 5
     with pytest.raises(TooFewError, match="the control's turns or more were not answered: it has no such quantile"):
         compare_quantile(sample(2000, 1), silent, 0.95, 200)
 
@@ -147,8 +151,8 @@ def test_turns_that_nobody_answered_lie_beyond_every_threshold() -> None:
 def test_where_the_control_answers_too_few_turns_its_tail_is_those() -> None:
     control = apart(np.where(np.arange(1000) % 50 == 0, np.inf, 500.0 + np.arange(1000) % 7))
     candidate = apart(np.where(np.arange(1000) % 10 == 0, np.inf, 500.0))
-    found = compare_tail(candidate, control, 0.01)
-    assert (found.candidate, found.control) == (pytest.approx(0.1), pytest.approx(0.02))
+    comparison = compare_tail(candidate, control, 0.01)
+    assert (comparison.candidate, comparison.control) == (pytest.approx(0.1), pytest.approx(0.02))
 
 
 class TestMissing:
@@ -156,29 +160,29 @@ class TestMissing:
 
     values = np.arange(1000.0)
 
-    def found(self, candidate: int, control: int) -> ComparedShares:
+    def compare_with_missing(self, candidate: int, control: int) -> ComparedShares:
         """A cohort lacks so many of its values, the slowest ones."""
         kept = [apart(self.values[: 1000 - missing], 1000) for missing in (candidate, control)]
         return compare_quantile(kept[0], kept[1], 0.95, 10)
 
     def test_the_candidates_excess_counts_as_beyond_for_a_promotion_alone(self) -> None:
-        found = self.found(100, 0)
+        compared = self.compare_with_missing(100, 0)
         # By hand: the quantile is 949, no value is beyond it, and a tenth of all turns may be.
-        assert found.above_margin.value == pytest.approx(0.1 - 0.05)
-        assert found.above_control.value == pytest.approx(0.0 - 0.05)
-        assert found.harm < 0
+        assert compared.above_margin.value == pytest.approx(0.1 - 0.05)
+        assert compared.above_control.value == pytest.approx(0.0 - 0.05)
+        assert compared.harm < 0
 
     def test_values_that_both_lack_count_for_neither(self) -> None:
-        found = self.found(100, 100)
+        compared = self.compare_with_missing(100, 100)
         # Of the 900 that are there, 45 are beyond 854 and 35 beyond 864.
-        assert found.above_control.value == 0
-        assert found.above_margin.value == pytest.approx(35 / 900 - 0.05)
+        assert compared.above_control.value == 0
+        assert compared.above_margin.value == pytest.approx(35 / 900 - 0.05)
 
     def test_a_control_that_lacks_its_slow_values_makes_no_candidate_worse(self) -> None:
-        found = self.found(0, 100)
+        compared = self.compare_with_missing(0, 100)
         # Counted as beyond, they leave the control no p95 among its values: nothing is beyond it.
-        assert found.above_control.value <= 0
-        assert found.harm < 0
+        assert compared.above_control.value <= 0
+        assert compared.harm < 0
         # As many in both that are not the slowest: 50 of 1,000 are beyond 949 and 4 % of them by more than 10.
         fast_missing = apart(self.values[100:], 1000)
         assert compare_quantile(apart(self.values, 1000), fast_missing, 0.95, 10).above_margin.value == pytest.approx(
@@ -186,19 +190,19 @@ class TestMissing:
         )
 
     def test_a_candidate_that_lacks_its_fast_values_is_not_worse_for_that(self) -> None:
-        found = compare_quantile(apart(self.values[400:], 1000), apart(self.values, 1000), 0.95, 10)
-        assert found.candidate == pytest.approx(50 / 600)
-        assert found.above_control.value == pytest.approx(0.0)
+        comparison = compare_quantile(apart(self.values[400:], 1000), apart(self.values, 1000), 0.95, 10)
+        assert comparison.candidate == pytest.approx(50 / 600)
+        assert comparison.above_control.value == pytest.approx(0.0)
 
     def test_of_ratios_they_count_as_the_worst(self) -> None:
         half = np.r_[np.ones(100), np.zeros(400)]
-        found = compare_shares(apart(half, 1000), apart(np.r_[half, half], 1000), 0.02)
-        assert found.above_margin.value == pytest.approx((0.2 / 2 + 0.5) - 0.2 - 0.02)
-        assert found.harm == pytest.approx(0.2 / 2 - 0.2 - 0.02)
+        compared = compare_shares(apart(half, 1000), apart(np.r_[half, half], 1000), 0.02)
+        assert compared.above_margin.value == pytest.approx((0.2 / 2 + 0.5) - 0.2 - 0.02)
+        assert compared.harm == pytest.approx(0.2 / 2 - 0.2 - 0.02)
         words = CheckSample(half, np.arange(500), np.full(500, 4.0), eligible=1000)
         known = CheckSample(half, np.arange(500), np.full(500, 4.0), eligible=500)
-        found = compare_ratios(words, known, 0.01, 1.0)
-        assert found.above_margin.value == pytest.approx((0.05 / 2 + 0.5) - 0.05 - 0.01)
+        comparison = compare_ratios(words, known, 0.01, 1.0)
+        assert comparison.above_margin.value == pytest.approx((0.05 / 2 + 0.5) - 0.05 - 0.01)
         assert compare_ratios(words, known, 0.01).above_margin.value == pytest.approx((0.05 / 2 + 0.125) - 0.05 - 0.01)
 
 
@@ -207,12 +211,12 @@ def test_words_are_weighed_by_their_number_and_clustered() -> None:
     words = rng.integers(3, 15, 2000).astype(float)
     errors = rng.binomial(words.astype(int), np.repeat(rng.uniform(0, 0.3, 400), 5)).astype(float)
     of = CheckSample(errors, np.repeat(np.arange(400), 5), words)
-    found = compare_ratios(of, of, 0.01, 1.0)
+    comparison = compare_ratios(of, of, 0.01, 1.0)
     draws = rng.integers(0, 400, (2000, 400))
     by_call_errors, by_call_words = errors.reshape(400, 5).sum(1), words.reshape(400, 5).sum(1)
     drawn = by_call_errors[draws].sum(1) / by_call_words[draws].sum(1)
-    assert found.candidate == pytest.approx(errors.sum() / words.sum())
-    assert found.above_control.standard_error == pytest.approx(np.sqrt(2) * drawn.std(), rel=0.1)
+    assert comparison.candidate == pytest.approx(errors.sum() / words.sum())
+    assert comparison.above_control.standard_error == pytest.approx(np.sqrt(2) * drawn.std(), rel=0.1)
 
 
 def test_the_same_audio_in_both_cohorts_needs_fewer_turns() -> None:
@@ -225,9 +229,9 @@ def test_the_same_audio_in_both_cohorts_needs_fewer_turns() -> None:
 
     paired = [compare_quantile(heard(s, True), heard(s + 500, True), 0.95, 0.0).above_control for s in range(200)]
     unpaired = compare_quantile(heard(1, False), heard(501, False), 0.95, 0.0).above_control
-    stated = float(np.median([each.standard_error for each in paired]))
+    stated = float(np.median([share.standard_error for share in paired]))
     assert stated < unpaired.standard_error / 1.5
-    assert float(np.std([each.value for each in paired])) < 1.2 * stated
+    assert float(np.std([share.value for share in paired])) < 1.2 * stated
 
 
 def test_calls_still_belong_together_when_utterances_are_paired() -> None:

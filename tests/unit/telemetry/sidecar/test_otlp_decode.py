@@ -365,11 +365,11 @@ def test_a_turn_of_a_client_is_stored_without_what_cannot_be(encoding: str) -> N
         client_turn(3, llm_first_token_perf_ns=3_200_000_000, llm_last_token_perf_ns=3_100_000_000, llm_tokens=9),
     ]
     body = turns_json(turns) if encoding == "json" else turns_request(turns).SerializeToString()
-    kept, *found = decoded_traces(body, encoding).turns
+    kept, *changed = decoded_traces(body, encoding).turns
     assert kept == turns[0]
-    assert [dict(zip(turn.contradicted_metrics, turn.contradicted_causes, strict=True)) for turn in found] == [
+    assert [dict(zip(turn.contradicted_metrics, turn.contradicted_causes, strict=True)) for turn in changed] == [
         {"asr_final_latency": "before_turn"},
         {"connect": "negative", "itl": "out_of_order"},
         {"tokens_per_s_wall": "out_of_order"},
     ]
-    assert [turn.outcome for turn in found] == ["ok", "ok", "ok"]
+    assert [turn.outcome for turn in changed] == ["ok", "ok", "ok"]

@@ -72,12 +72,12 @@ def test_health_follows_readiness_and_ends_as_not_serving() -> None:
     async def run() -> list[object]:
         ready = [False]
         health = GrpcHealth(lambda: ready[0], SERVICES, every_s=0)
-        found: list[object] = [await _checked(health, Call())]
+        values: list[object] = [await _checked(health, Call())]
         ready[0] = True
-        found.append(await _checked(health, Call()))
+        values.append(await _checked(health, Call()))
         health.close()
-        found.append(await _checked(health, Call()))
-        return found
+        values.append(await _checked(health, Call()))
+        return values
 
     assert asyncio.run(run()) == [NOT_SERVING, SERVING, NOT_SERVING]
 
@@ -89,12 +89,12 @@ def _watched(service: str, steps: list[Callable[[GrpcHealth, list[bool]], Any]])
         ready = [True]
         health = GrpcHealth(lambda: ready[0], SERVICES, every_s=0)
         left = list(steps)
-        found: list[bytes] = []
+        answers: list[bytes] = []
         async for answer in health.watch(_no_messages(), Call(service)):
-            found.append(answer)
+            answers.append(answer)
             if left:
                 left.pop(0)(health, ready)
-        return found, health.watchers
+        return answers, health.watchers
 
     return asyncio.run(asyncio.wait_for(run(), 60))
 

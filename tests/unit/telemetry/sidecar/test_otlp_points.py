@@ -131,10 +131,10 @@ ROWS: list[dict[str, Any]] = [
 
 
 def _rows(body: bytes) -> list[dict[str, Any]]:
-    found = decode_metrics([body])
-    assert [(each.fault, each.rejected, each.changed) for each in found.requests] == [(None, 0, 0)]
-    found.points.validate(full=True)
-    return [{name: value for name, value in row.items() if value is not None} for row in found.points.to_pylist()]
+    decoded = decode_metrics([body])
+    assert [(request.fault, request.rejected, request.changed) for request in decoded.requests] == [(None, 0, 0)]
+    decoded.points.validate(full=True)
+    return [{name: value for name, value in row.items() if value is not None} for row in decoded.points.to_pylist()]
 
 
 def _expected() -> list[dict[str, Any]]:
@@ -151,11 +151,11 @@ def _as_json(request: ExportMetricsServiceRequest) -> bytes:
 
     def with_hex(value: Any) -> Any:
         if isinstance(value, list):
-            return [with_hex(each) for each in value]
+            return [with_hex(member) for member in value]
         if not isinstance(value, dict):
             return value
         ids = {name: base64.b64decode(value[name]).hex() for name in ("traceId", "spanId") if name in value}
-        return {name: with_hex(each) for name, each in value.items()} | ids
+        return {name: with_hex(member) for name, member in value.items()} | ids
 
     return json.dumps(with_hex(MessageToDict(request))).encode()
 
@@ -210,10 +210,10 @@ def test_a_point_that_cannot_be_stored_is_refused_alone(sentence: str) -> None:
     points = getattr(metric, kind).data_points
     points.add(**fields)
     points.add(count=1, time_unix_nano=9)
-    found = decode_metrics([request.SerializeToString()])
-    assert (found.requests[0].received, found.requests[0].rejected) == (len(ROWS) + 2, 1)
-    assert found.requests[0].reasons == [f"metric 'bad': {sentence}"]
-    assert found.points["name"].to_pylist() == [*(row["name"] for row in ROWS), "bad"]
+    decoded = decode_metrics([request.SerializeToString()])
+    assert (decoded.requests[0].received, decoded.requests[0].rejected) == (len(ROWS) + 2, 1)
+    assert decoded.requests[0].reasons == [f"metric 'bad': {sentence}"]
+    assert decoded.points["name"].to_pylist() == [*(row["name"] for row in ROWS), "bad"]
 
 
 def test_the_buckets_of_a_request_are_limited() -> None:
@@ -221,9 +221,9 @@ def test_the_buckets_of_a_request_are_limited() -> None:
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
     for _ in range(102):
         metrics.add(name="h").exponential_histogram.data_points.add().positive.bucket_counts.extend([0] * PARTS_MAX)
-    found = decode_metrics([request.SerializeToString()])
-    assert (found.points.num_rows, found.requests[0].rejected) == (100, 2)
-    assert "more than 1000000 buckets" in found.requests[0].reasons[0]
+    decoded = decode_metrics([request.SerializeToString()])
+    assert (decoded.points.num_rows, decoded.requests[0].rejected) == (100, 2)
+    assert "more than 1000000 buckets" in decoded.requests[0].reasons[0]
 
 
 @pytest.mark.parametrize("levels", [33, 49, 500])
@@ -239,18 +239,21 @@ def test_of_a_deep_attribute_its_point_is_refused(levels: int) -> None:
     items = [metric.SerializeToString() for metric in metrics]
     items[2] = b"\x0a\1h" + field_of_bytes(9, field_of_bytes(1, deep))
     body = field_of_bytes(1, field_of_bytes(2, b"".join(field_of_bytes(2, item) for item in items)))
-    found = decode_metrics([body, _request().SerializeToString()])
-    assert [(each.fault, each.received, each.rejected) for each in found.requests] == [(None, 6, 1), (None, 6, 0)]
-    assert found.requests[0].reasons == ["metric 'h': an attribute of a point is nested more than 32 levels deep"]
-    assert "h" not in found.points["name"].to_pylist()[:5]
+    decoded = decode_metrics([body, _request().SerializeToString()])
+    assert [(outcome.fault, outcome.received, outcome.rejected) for outcome in decoded.requests] == [
+        (None, 6, 1),
+        (None, 6, 0),
+    ]
+    assert decoded.requests[0].reasons == ["metric 'h': an attribute of a point is nested more than 32 levels deep"]
+    assert "h" not in decoded.points["name"].to_pylist()[:5]
 
 
 def test_texts_that_are_not_utf8_refuse_no_metric() -> None:
     body = _request().SerializeToString().replace(b"chat", b"ch\xffa").replace(b"meter", b"me\xc3er")
-    found = decode_metrics([body])
-    assert [(each.fault, each.rejected, each.changed) for each in found.requests] == [(None, 0, 2)]
-    assert "not UTF-8" in found.requests[0].reasons[0]
-    rows = found.points.to_pylist()
+    decoded = decode_metrics([body])
+    assert [(request.fault, request.rejected, request.changed) for request in decoded.requests] == [(None, 0, 2)]
+    assert "not UTF-8" in decoded.requests[0].reasons[0]
+    rows = decoded.points.to_pylist()
     assert {row["scope_name"] for row in rows} == {"me\ufffder"}
     assert json.loads(rows[2]["attributes"]) == {"gen_ai.operation.name": "ch\ufffda"}
 
@@ -273,21 +276,24 @@ def test_whatever_is_changed_in_a_body_it_is_read_or_refused(data: st.DataObject
                 body[place:place] = body[place : place + 20] * data.draw(st.integers(1, 30))
         if not body:
             return
-    found = decode_metrics([bytes(body)])
-    found.points.validate(full=True)
-    (answer,) = found.requests
+    decoded = decode_metrics([bytes(body)])
+    decoded.points.validate(full=True)
+    (answer,) = decoded.requests
     try:
         request = ExportMetricsServiceRequest.FromString(bytes(body))
     except DecodeError:
         return
     if answer.fault is None:
         metrics = [
-            metric for each in request.resource_metrics for scope in each.scope_metrics for metric in scope.metrics
+            metric
+            for resource_metric in request.resource_metrics
+            for scope in resource_metric.scope_metrics
+            for metric in scope.metrics
         ]
         points = [p for m in metrics if (kind := m.WhichOneof("data")) for p in getattr(m, kind).data_points]
         assert answer.received == len(points)
         unset = sum(hasattr(p, "as_int") and not p.WhichOneof("value") and not p.flags & 1 for p in points)
-        assert found.points.num_rows == answer.received - answer.rejected - unset
+        assert decoded.points.num_rows == answer.received - answer.rejected - unset
 
 
 @pytest.mark.slow

@@ -81,11 +81,14 @@ def test_a_deep_attribute_is_left_out_and_all_around_it_stored(depth: int, neste
         events=[{"name": "e", "attributes": [deep, _pair("b", "c")]}],
         links=[{"attributes": [deep]}],
     )
-    found = decode_traces([_request(_span(1), bad, _span(3)), _request(_span(4))])
-    spans = [span_from_row(row) for row in found.spans.to_pylist()]
+    decoded = decode_traces([_request(_span(1), bad, _span(3)), _request(_span(4))])
+    spans = [span_from_row(row) for row in decoded.spans.to_pylist()]
     assert [int(span.span_id, 16) for span in spans] == [1, 2, 3, 4]
-    assert [(each.fault, each.rejected, each.changed) for each in found.requests] == [(None, 0, 1), (None, 0, 0)]
-    assert found.requests[0].reasons == ["span 'x': 4 of its attributes left out: nested too deeply"]
+    assert [(request.fault, request.rejected, request.changed) for request in decoded.requests] == [
+        (None, 0, 1),
+        (None, 0, 0),
+    ]
+    assert decoded.requests[0].reasons == ["span 'x': 4 of its attributes left out: nested too deeply"]
     assert list(spans[1].attributes) == ["a", "fits", COUNT]
     assert spans[1].attributes[COUNT] == 2
     assert dict(spans[1].events[0].attributes) == {"b": "c", COUNT: 1}
@@ -96,8 +99,8 @@ def test_what_is_nested_far_beyond_a_parser_is_left_out_alike() -> None:
     deep = _field(0x4A, _field(0x0A, b"deep") + _field(0x12, _far(2000)))
     with pytest.raises(DecodeError):
         Span.FromString(deep)
-    found = decode_traces([_request(_span(1) + deep, resource=_field(0x0A, deep[3:]))])
-    (span,) = found.spans.to_pylist()
+    decoded = decode_traces([_request(_span(1) + deep, resource=_field(0x0A, deep[3:]))])
+    (span,) = decoded.spans.to_pylist()
     assert span_from_row(span).attributes == {COUNT: 1}
 
 
@@ -105,12 +108,12 @@ def test_a_deep_attribute_of_a_resource_or_a_scope_harms_no_span() -> None:
     deep = _field(0x0A, b"deep") + _field(0x12, _far(200))
     resource = _field(0x0A, deep) + _field(0x0A, _pair("service.name", "s").SerializeToString())
     scope = _field(0x0A, b"scope") + _field(0x1A, deep) + _field(0x1A, b"\x0a\xff\x7f" + b"a" * 16_383)
-    found = decode_traces([_request(_span(1), _span(2), resource=resource, scope=scope)])
-    for row in found.spans.to_pylist():
+    decoded = decode_traces([_request(_span(1), _span(2), resource=resource, scope=scope)])
+    for row in decoded.spans.to_pylist():
         span = span_from_row(row)
         assert (span.service, span.scope_name) == ("s", "scope")
         assert dict(span.resource_attributes) == {"service.name": "s", COUNT: 1}
-    assert found.requests[0].reasons == ["a resource or a scope: 1 of its attributes left out: nested too deeply"]
+    assert decoded.requests[0].reasons == ["a resource or a scope: 1 of its attributes left out: nested too deeply"]
 
 
 def _first_key(span: SpanRow) -> str:
@@ -137,16 +140,16 @@ def test_bytes_that_are_no_text_are_replaced(tag: int, read: Callable[[SpanRow],
     inner = {0x2A: text, 0x1A: text, 0x4A: _field(0x0A, text), 0x5A: _field(0x12, text), 0x7A: _field(0x12, text)}
     begun = b"\x39" + (1).to_bytes(8, "little")
     span = b"\x0a\x10" + b"\1" * 16 + b"\x12\x08" + b"\2" * 8 + begun + _field(tag, inner[tag])
-    found = decode_traces([_request(span, _span(3))])
-    assert read(span_from_row(found.spans.to_pylist()[0])) == shown
-    assert (found.spans.num_rows, found.requests[0].changed) == (2, 1)
-    assert "1 of its texts are not UTF-8: those bytes are replaced" in found.requests[0].reasons[0]
+    decoded = decode_traces([_request(span, _span(3))])
+    assert read(span_from_row(decoded.spans.to_pylist()[0])) == shown
+    assert (decoded.spans.num_rows, decoded.requests[0].changed) == (2, 1)
+    assert "1 of its texts are not UTF-8: those bytes are replaced" in decoded.requests[0].reasons[0]
 
 
 def test_bytes_that_are_no_text_are_replaced_within_values() -> None:
     body = bytearray(_request(_span(1, attributes=[_pair("a", ["good", "BAD"]), _pair("b", "BAD")])))
-    found = decode_traces([bytes(body).replace(b"BAD", CUT)])
-    assert span_from_row(found.spans.to_pylist()[0]).attributes == {"a": ["good", "gr\ufffd"], "b": "gr\ufffd"}
+    decoded = decode_traces([bytes(body).replace(b"BAD", CUT)])
+    assert span_from_row(decoded.spans.to_pylist()[0]).attributes == {"a": ["good", "gr\ufffd"], "b": "gr\ufffd"}
 
 
 def test_a_sender_is_warned_and_loses_no_item() -> None:
@@ -163,11 +166,11 @@ def test_a_metric_loses_the_point_and_not_an_attribute_that_tells_its_series() -
         metric.histogram.data_points.add(count=depth).attributes.append(_pair("a", _in_arrays(depth)))
     exemplar = metric.histogram.data_points[0].exemplars.add(as_int=1)
     exemplar.filtered_attributes.append(_pair("a", _in_arrays(40)))
-    found = readable(metric.SerializeToString(), Metric)
-    assert found is not None
-    kept = Metric.FromString(found.payload).histogram.data_points
+    readable_metric = readable(metric.SerializeToString(), Metric)
+    assert readable_metric is not None
+    kept = Metric.FromString(readable_metric.payload).histogram.data_points
     assert [(point.count, len(point.exemplars)) for point in kept] == [(1, 0), (2, 0)]
-    assert dict(found.left_out) == {"exemplar": 1, "point": 1}
+    assert dict(readable_metric.left_out) == {"exemplar": 1, "point": 1}
 
 
 def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
@@ -177,9 +180,9 @@ def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
     pairs = b'[{"key":"deep","value":%s},{"key":"a","value":{"stringValue":"gr\xc3"}}]' % deep
     body = body.replace(b'"ATTRIBUTES"', pairs).replace(b"HALF", rb"\\ud83d \ud83d\ude00 \ud83d cut")
     decoded = decoded_traces(body, "json")
-    (found,) = decoded.spans
-    assert found.name == "\\ud83d \U0001f600 \ufffd cut"
-    assert found.attributes == {"a": "gr\ufffd", COUNT: 1}
+    (kept_span,) = decoded.spans
+    assert kept_span.name == "\\ud83d \U0001f600 \ufffd cut"
+    assert kept_span.attributes == {"a": "gr\ufffd", COUNT: 1}
     assert "left out" in decoded.reasons[0]
 
 
@@ -191,14 +194,14 @@ def test_whatever_is_changed_in_it_a_span_is_read_or_refused(data: st.DataObject
     for _ in range(data.draw(st.integers(0, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
         body[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
-    found = readable(bytes(body), Span)
+    readable_span = readable(bytes(body), Span)
     try:
         whole = Span.FromString(bytes(body))
     except DecodeError:
         return
-    assert found is not None
-    assert not found.is_changed
-    assert Span.FromString(found.payload).SerializeToString() == whole.SerializeToString()
+    assert readable_span is not None
+    assert not readable_span.is_changed
+    assert Span.FromString(readable_span.payload).SerializeToString() == whole.SerializeToString()
 
 
 def test_the_worst_bodies_take_a_time_in_proportion_to_their_length() -> None:
@@ -207,11 +210,11 @@ def test_the_worst_bodies_take_a_time_in_proportion_to_their_length() -> None:
     def calls(span: bytes) -> int:
         count = 0
 
-        def each(_frame: object, event: str, _argument: object) -> None:
+        def profile(_frame: object, event: str, _argument: object) -> None:
             nonlocal count
             count += event == "call"
 
-        sys.setprofile(each)
+        sys.setprofile(profile)
         try:
             assert readable(span, Span) is not None
         finally:

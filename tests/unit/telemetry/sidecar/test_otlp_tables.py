@@ -86,11 +86,11 @@ def _row_of(span: Span, of_resource: ResourceSpans, of_scope: ScopeSpans) -> Spa
         end_unix_ns=span.end_time_unix_nano,
         attributes=values.from_protobuf(span.attributes),
         events=tuple(
-            SpanEvent(each.name, each.time_unix_nano, values.from_protobuf(each.attributes)) for each in span.events
+            SpanEvent(event.name, event.time_unix_nano, values.from_protobuf(event.attributes)) for event in span.events
         ),
         links=tuple(
-            SpanLink(each.trace_id.hex(), each.span_id.hex(), each.trace_state, values.from_protobuf(each.attributes))
-            for each in span.links
+            SpanLink(link.trace_id.hex(), link.span_id.hex(), link.trace_state, values.from_protobuf(link.attributes))
+            for link in span.links
         ),
         kind=SPAN_KINDS[span.kind] if span.kind in range(6) else "Unspecified",
         status_code=STATUS_CODES[span.status.code] if span.status.code in range(3) else "Unset",
@@ -111,40 +111,43 @@ def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
     turns = [client_turn(index) for index in range(4)]
     good = [turns_request(turns[:2]).SerializeToString(), turns_request(turns[2:]).SerializeToString()]
     no_span = _wrapped(b"\0")
-    found = decode_traces([good[0], b"\xff\xff", no_span, good[1], b""])
-    assert found.turns == turns
-    assert found.spans["span_id"].to_pylist() == [turn.span_id for turn in turns]
-    assert [(each.received, each.rejected, each.reasons) for each in found.requests] == [
+    decoded = decode_traces([good[0], b"\xff\xff", no_span, good[1], b""])
+    assert decoded.turns == turns
+    assert decoded.spans["span_id"].to_pylist() == [turn.span_id for turn in turns]
+    assert [(request.received, request.rejected, request.reasons) for request in decoded.requests] == [
         (2, 0, []),
         (0, 0, []),
         (0, 0, []),
         (2, 0, []),
         (0, 0, []),
     ]
-    assert [each.fault for each in found.requests] == [None, NO_REQUEST, NO_REQUEST, None, None]
+    assert [request.fault for request in decoded.requests] == [None, NO_REQUEST, NO_REQUEST, None, None]
 
 
 def test_tables_have_the_columns_of_the_store_even_of_nothing() -> None:
     for decode in (decode_traces, decode_metrics):
-        found = decode([])
-        assert (found.turns, found.spans.num_rows, found.points.num_rows, found.requests) == ([], 0, 0, [])
-        assert (found.spans.schema, found.points.schema) == (SCHEMAS["spans"], SCHEMAS["points"])
+        decoded = decode([])
+        assert (decoded.turns, decoded.spans.num_rows, decoded.points.num_rows, decoded.requests) == ([], 0, 0, [])
+        assert (decoded.spans.schema, decoded.points.schema) == (SCHEMAS["spans"], SCHEMAS["points"])
 
 
 def test_spans_are_kept_whole() -> None:
     request = _whole()
-    found = decode_traces([request.SerializeToString()])
-    found.spans.validate(full=True)
-    assert [span_from_row(row) for row in found.spans.to_pylist()] == _rows_of(request)
-    assert dict(found.unmapped) == {"scope/span 1": 2, "scope/span 2": 2, "scope/next": 4}
+    decoded = decode_traces([request.SerializeToString()])
+    decoded.spans.validate(full=True)
+    assert [span_from_row(row) for row in decoded.spans.to_pylist()] == _rows_of(request)
+    assert dict(decoded.unmapped) == {"scope/span 1": 2, "scope/span 2": 2, "scope/next": 4}
 
 
 def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:
     spans = [_span(1), _span(2)]
     spans[0].kind = 77  # type: ignore[assignment]
     spans[1].status.code = -3  # type: ignore[assignment]
-    found = decode_traces([_request(*spans).SerializeToString()]).spans
-    assert (found["span_kind"].to_pylist(), found["status_code"].to_pylist()) == (["Unspecified"] * 2, ["Unset"] * 2)
+    columns = decode_traces([_request(*spans).SerializeToString()]).spans
+    assert (columns["span_kind"].to_pylist(), columns["status_code"].to_pylist()) == (
+        ["Unspecified"] * 2,
+        ["Unset"] * 2,
+    )
 
 
 @pytest.mark.slow
@@ -164,25 +167,25 @@ def test_damaged_bodies_are_read_as_googles_parser_reads_them_or_refused(data: s
                 body[at:at] = body[other : other + data.draw(st.integers(1, 40))]
             case _:
                 body[at:at] = data.draw(st.sampled_from((b"\xff" * 9 + b"\1", b"\x7b", b"\x7c", b"\x4a\x00", b"\0")))
-    found = decode_traces([bytes(body)])
-    found.spans.validate(full=True)
+    decoded = decode_traces([bytes(body)])
+    decoded.spans.validate(full=True)
     try:
         request = ExportTraceServiceRequest.FromString(bytes(body))
     except DecodeError:
         return  # what no column is made of (a schema's address) may be damaged
-    if found.requests[0].fault is None:
+    if decoded.requests[0].fault is None:
         kept = [span for span in _rows_of(request) if _is_storable(span)]
-        assert [repr(span_from_row(row)) for row in found.spans.to_pylist()] == _shown(kept)
-        assert found.requests[0].received == found.spans.num_rows + found.requests[0].rejected
+        assert [repr(span_from_row(row)) for row in decoded.spans.to_pylist()] == _shown(kept)
+        assert decoded.requests[0].received == decoded.spans.num_rows + decoded.requests[0].rejected
     else:
-        assert b"\x7b" in body or found.requests[0].fault != NO_REQUEST, "otherwise only groups are refused"
+        assert b"\x7b" in body or decoded.requests[0].fault != NO_REQUEST, "otherwise only groups are refused"
 
 
 def _is_storable(span: SpanRow) -> bool:
     times = [span.start_unix_ns, span.end_unix_ns, *(event.unix_ns for event in span.events)]
     ids = [(span.trace_id, 32), (span.span_id, 16)]
     return (
-        all(len(each) == digits and each.strip("0") for each, digits in ids)
+        all(len(span_id) == digits and span_id.strip("0") for span_id, digits in ids)
         and len(span.parent_span_id or "0" * 16) == 16
         and max(times) < 2**63
     )
@@ -230,9 +233,9 @@ def test_the_limit_of_nesting_is_exact(depth: int) -> None:
 )
 def test_bodies_that_would_end_a_decoder_are_refused(span: bytes) -> None:
     good = _request(_span()).SerializeToString()
-    found = decode_traces([good, _wrapped(span), good])
-    assert [each.fault for each in found.requests] == [None, NO_REQUEST, None]
-    assert found.spans.num_rows == 2
+    decoded = decode_traces([good, _wrapped(span), good])
+    assert [request.fault for request in decoded.requests] == [None, NO_REQUEST, None]
+    assert decoded.spans.num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -269,9 +272,9 @@ def _limit_cases() -> list[tuple[str, Span, str]]:
 
 @pytest.mark.parametrize(("span", "reason"), [pytest.param(*case[1:], id=case[0]) for case in _limit_cases()])
 def test_a_span_beyond_a_limit_is_rejected_by_name_and_its_neighbors_are_kept(span: Span, reason: str) -> None:
-    found = decode_traces([_request(_span(1), span, _span(2)).SerializeToString()])
-    (result,) = found.requests
-    assert (result.received, result.rejected, found.spans["span_id"].to_pylist()) == (
+    decoded = decode_traces([_request(_span(1), span, _span(2)).SerializeToString()])
+    (result,) = decoded.requests
+    assert (result.received, result.rejected, decoded.spans["span_id"].to_pylist()) == (
         3,
         1,
         ["0" * 15 + "1", "0" * 15 + "2"],

@@ -94,40 +94,40 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
         if WHOLE_TURN_ATTRIBUTES.isdisjoint(attributes):
             continue
         try:
-            found = decode_turn(attributes, span.trace_id.hex(), span.span_id.hex())
+            decoded = decode_turn(attributes, span.trace_id.hex(), span.span_id.hex())
         except TurnDecodeError as error:
             reasons.append(f"span {span.span_id.hex()}: {error}")
             continue
-        if not fits(found.turn):
+        if not fits(decoded.turn):
             reasons.append(f"span {span.span_id.hex()}: an integer of the turn is too large to store (62 bits)")
             continue
-        unknown.update(map(one_line, found.unknown_fields))
-        kept.append(with_plain_texts(without_contradictions(found.turn, timestamp_contradictions(found.turn))))
+        unknown.update(map(one_line, decoded.unknown_fields))
+        kept.append(with_plain_texts(without_contradictions(decoded.turn, timestamp_contradictions(decoded.turn))))
     return kept, reasons, unknown
 
 
-def _given_back(found: DecodedTables) -> list[dict[str, object]]:
+def _given_back(tables: DecodedTables) -> list[dict[str, object]]:
     """The attributes of each span with those that the row of its turn holds, without what was found out about it."""
-    turns_of = {turn.span_id: turn for turn in found.turns}
-    spans = [span_from_row(row) for row in found.spans.to_pylist()]
+    turns_of = {turn.span_id: turn for turn in tables.turns}
+    spans = [span_from_row(row) for row in tables.spans.to_pylist()]
     merged = [
         dict((with_turn(span, turns_of[span.span_id]) if span.span_id in turns_of else span).attributes)
         for span in spans
     ]
-    found_out = {f"{semconv.TURN_PREFIX}contradicted_{each}" for each in ("metrics", "causes")}
-    return [{name: value for name, value in each.items() if name not in found_out} for each in merged]
+    found_out = {f"{semconv.TURN_PREFIX}contradicted_{suffix}" for suffix in ("metrics", "causes")}
+    return [{name: value for name, value in attributes.items() if name not in found_out} for attributes in merged]
 
 
 def _check(spans: Sequence[Pairs]) -> DecodedTables:
     request = _request(spans)
     kept, reasons, unknown = _by_rows(request)
-    found = decode_traces([request.SerializeToString()])
-    assert [repr(turn) for turn in found.turns] == [repr(turn) for turn in kept]
-    (result,) = found.requests
+    decoded = decode_traces([request.SerializeToString()])
+    assert [repr(turn) for turn in decoded.turns] == [repr(turn) for turn in kept]
+    (result,) = decoded.requests
     assert (result.received, result.rejected, result.fault) == (len(spans), len(reasons), None)
     assert result.reasons == list(dict.fromkeys(reasons))[:3]
-    assert found.unknown_turn_fields == unknown
-    return found
+    assert decoded.unknown_turn_fields == unknown
+    return decoded
 
 
 @pytest.mark.slow
@@ -141,18 +141,18 @@ def test_tables_hold_what_decode_turn_reads_of_each_span(spans: list[Pairs]) -> 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_changed(), max_size=3))
 def test_span_and_turn_together_give_every_attribute_back(spans: list[Pairs]) -> None:
-    found = decode_traces([_request(spans).SerializeToString()])
-    numbers = [int(span_id, 16) - 1 for span_id in found.spans["span_id"].to_pylist()]
+    decoded = decode_traces([_request(spans).SerializeToString()])
+    numbers = [int(span_id, 16) - 1 for span_id in decoded.spans["span_id"].to_pylist()]
     sent = [{pair[0]: pair[1] for pair in spans[number] if "contradicted_" not in pair[0]} for number in numbers]
     expected = [{one_line(key): _read(value) for key, value in attributes.items()} for attributes in sent]
-    given_back = _given_back(found)
-    assert [repr(sorted(each.items())) for each in given_back] == [repr(sorted(each.items())) for each in expected]
+    given_back = _given_back(decoded)
+    assert [repr(sorted(attributes.items())) for attributes in given_back] == [repr(sorted(attributes.items())) for attributes in expected]
 
 
 def _read(value: AnyValue) -> object:
     """A value as the store gives it back: texts with control characters written out."""
-    found = values.value_from_protobuf(value)
-    return [_shown(item) for item in found] if isinstance(found, list) else _shown(found)
+    shown_value = values.value_from_protobuf(value)
+    return [_shown(item) for item in shown_value] if isinstance(shown_value, list) else _shown(shown_value)
 
 
 def _shown(value: object) -> object:
@@ -161,13 +161,13 @@ def _shown(value: object) -> object:
 
 def test_what_the_turns_row_holds_is_not_stored_twice() -> None:
     sent = [side for index in range(20) for side in exchange(index, transcript_pii="tschüß 中文")]
-    found = decode_traces([_request([_pairs(turn) for turn in sent]).SerializeToString()])
+    decoded = decode_traces([_request([_pairs(turn) for turn in sent]).SerializeToString()])
     expected = [
         msgspec.structs.replace(turn, trace_id="01" * 16, span_id=f"{number + 1:016x}")
         for number, turn in enumerate(sent)
     ]
-    assert found.turns == expected
-    kept = {pair["key"] for row in found.spans.to_pylist() for pair in row["span_attributes"]}
+    assert decoded.turns == expected
+    kept = {pair["key"] for row in decoded.spans.to_pylist() for pair in row["span_attributes"]}
     assert not [key for key in kept if key.startswith(_PREFIX)]
 
 
@@ -197,17 +197,17 @@ def _pairs(turn: Turn) -> Pairs:
 def test_what_other_encoders_send(name: str, value: object) -> None:
     base = [pair for pair in _pairs(exchange(1)[0]) if pair[0] != _PREFIX + name]
     spans = [base, [*base, (_PREFIX + name, any_value(value))], base]
-    found = _check(spans)
-    sent = [{key: _read(each) for key, each in pairs} for pairs in spans]
-    stored = [int(span_id, 16) - 1 for span_id in found.spans["span_id"].to_pylist()]
-    assert _given_back(found) == [sent[number] for number in stored]
+    tables = _check(spans)
+    sent = [{key: _read(value) for key, value in pairs} for pairs in spans]
+    stored = [int(span_id, 16) - 1 for span_id in tables.spans["span_id"].to_pylist()]
+    assert _given_back(tables) == [sent[number] for number in stored]
 
 
 def test_of_a_field_that_is_sent_twice_the_last_counts_and_both_are_kept() -> None:
     pairs = [*_pairs(client_turn(0)), (_PREFIX + "sequence", any_value(7)), (_PREFIX + "mood", any_value("a"))]
-    found = _check([[*pairs, (_PREFIX + "mood", any_value("b"))]])
-    assert found.unknown_turn_fields == {_PREFIX + "mood": 1}
-    kept = [pair["key"] for pair in found.spans.to_pylist()[0]["span_attributes"]]
+    tables = _check([[*pairs, (_PREFIX + "mood", any_value("b"))]])
+    assert tables.unknown_turn_fields == {_PREFIX + "mood": 1}
+    kept = [pair["key"] for pair in tables.spans.to_pylist()[0]["span_attributes"]]
     assert (kept.count(_PREFIX + "sequence"), kept.count(_PREFIX + "mood")) == (2, 2)
 
 
@@ -215,18 +215,18 @@ def test_a_turn_that_a_service_reports_in_its_own_words_is_kept_as_a_span() -> N
     own: Pairs = [("voice.turn.cohort", any_value("canary")), ("gen_ai.conversation.id", any_value("c"))]
     whole = _pairs(client_turn(0))
     broken = [pair for pair in whole if pair[0] not in ("voice.turn.started_perf_ns", "voice.turn.outcome")]
-    found = _check([own, whole, [], broken])
-    assert found.requests[0].rejected == 1, "a span of our own encoder that lacks a field"
-    assert [turn.span_id for turn in found.turns] == [f"{2:016x}"]
-    assert found.spans["span_id"].to_pylist() == [f"{number:016x}" for number in (1, 2, 3)]
-    assert _given_back(found)[0] == {key: _read(value) for key, value in own}
+    tables = _check([own, whole, [], broken])
+    assert tables.requests[0].rejected == 1, "a span of our own encoder that lacks a field"
+    assert [turn.span_id for turn in tables.turns] == [f"{2:016x}"]
+    assert tables.spans["span_id"].to_pylist() == [f"{number:016x}" for number in (1, 2, 3)]
+    assert _given_back(tables)[0] == {key: _read(value) for key, value in own}
 
 
 def test_a_long_transcript_stands_in_the_row_of_the_turn_alone() -> None:
     turn = msgspec.structs.replace(client_turn(0), transcript_pii="word " * 200)
     pairs = [(key, any_value(value)) for key, value in turn_attributes(turn).items()]
-    found = decode_traces([_request([pairs]).SerializeToString()])
-    (sent,) = found.turns
+    decoded = decode_traces([_request([pairs]).SerializeToString()])
+    (sent,) = decoded.turns
     assert sent.transcript_pii == turn.transcript_pii
-    (attributes,) = found.spans.column("span_attributes").to_pylist()
+    (attributes,) = decoded.spans.column("span_attributes").to_pylist()
     assert f"{_PREFIX}transcript_pii" not in {pair["key"] for pair in attributes}

@@ -58,8 +58,8 @@ def kept(**values: object) -> dict[str, object]:
 
 def kept_by(redactor: Redactor, **values: object) -> dict[str, object]:
     """Return the attributes of a span that this redactor leaves."""
-    found = redacted(request(**values), redactor)
-    return from_protobuf(found.resource_spans[0].scope_spans[0].spans[0].attributes)
+    cleaned = redacted(request(**values), redactor)
+    return from_protobuf(cleaned.resource_spans[0].scope_spans[0].spans[0].attributes)
 
 
 def test_unchanged_request_is_the_same_object() -> None:
@@ -90,7 +90,7 @@ def test_ids_of_persons_are_pseudonyms() -> None:
 
 
 def test_labels_are_without_personal_data_at_any_depth() -> None:
-    found = kept(
+    attributes = kept(
         tool_choice=f"call {PHONE}",
         modalities=["audio", CARD],
         language={CARD: [{"a": CARD}]},
@@ -103,7 +103,7 @@ def test_labels_are_without_personal_data_at_any_depth() -> None:
         many=[int(CARD), 1],
     )
     card = "[redacted:card]"
-    assert found == {
+    assert attributes == {
         "tool_choice": "call [redacted:phone]",
         "modalities": ["audio", card],
         "language": {card: [{"a": card}]},
@@ -131,13 +131,13 @@ def test_everything_around_the_attributes_is_cleaned() -> None:
     event = span.events.add(name=CARD, time_unix_nano=4)
     event.attributes.extend(pairs(exception__message=CARD, exception__type="E"))
     span.links.add(trace_id=b"u" * 16, trace_state=f"a={PHONE}").attributes.extend(pairs(note=CARD))
-    found = redacted(made)
-    text = str(found)
+    cleaned = redacted(made)
+    text = str(cleaned)
     assert PHONE[1:] not in text
     assert CARD not in text
     assert "note" not in text
     assert "lost" not in text
-    of_resource = found.resource_spans[0]
+    of_resource = cleaned.resource_spans[0]
     assert of_resource.schema_url == "https://a/[redacted:phone]"
     span = of_resource.scope_spans[0].spans[0]
     assert (span.flags, int(span.status.code), span.events[0].time_unix_nano) == (257, 2, 4)
@@ -162,9 +162,9 @@ def test_fields_unknown_to_otlp_are_left_out() -> None:
             holder.MergeFromString(hidden)
             body = made.SerializeToString()
         assert CARD.encode() in body
-        found = REDACTOR.redact_request(body, "traces")
-        assert CARD.encode() not in found
-        assert ExportTraceServiceRequest.FromString(found).resource_spans[0].scope_spans[0].spans[0] == span
+        cleaned = REDACTOR.redact_request(body, "traces")
+        assert CARD.encode() not in cleaned
+        assert ExportTraceServiceRequest.FromString(cleaned).resource_spans[0].scope_spans[0].spans[0] == span
 
 
 def test_our_own_names_and_figures_are_never_touched() -> None:
@@ -175,13 +175,13 @@ def test_our_own_names_and_figures_are_never_touched() -> None:
 
 
 def test_a_reason_is_kept_without_what_it_quotes() -> None:
-    found = kept(voice__turn__outcome_reason="not understood: my card is four one one one one one one one one")
-    assert found == {"voice.turn.outcome_reason": "not understood: my card is [redacted:digits]"}
+    attributes = kept(voice__turn__outcome_reason="not understood: my card is four one one one one one one one one")
+    assert attributes == {"voice.turn.outcome_reason": "not understood: my card is [redacted:digits]"}
 
 
 def test_texts_that_are_kept_are_without_personal_data() -> None:
-    found = kept_by(KEEPING, text_output="Anna's card is four one one one one one one one", input=["call", PHONE])
-    assert found == {
+    attributes = kept_by(KEEPING, text_output="Anna's card is four one one one one one one one", input=["call", PHONE])
+    assert attributes == {
         "text_output": "[redacted:name]'s card is [redacted:digits]",
         "input": ["call", "[redacted:phone]"],
     }
@@ -221,6 +221,6 @@ def test_broken_text_that_is_left_out_is_not_written() -> None:
     of_resource.resource.attributes.extend(pairs(note=f"{CARD} BAD"))
     of_resource.scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, start_time_unix_nano=1)
     body = made.SerializeToString().replace(b"BAD", b"\xff\xff\xff")
-    found = REDACTOR.redact_request(body, "traces")
-    assert CARD.encode() not in found
-    assert not ExportTraceServiceRequest.FromString(found).resource_spans[0].resource.attributes
+    cleaned = REDACTOR.redact_request(body, "traces")
+    assert CARD.encode() not in cleaned
+    assert not ExportTraceServiceRequest.FromString(cleaned).resource_spans[0].resource.attributes

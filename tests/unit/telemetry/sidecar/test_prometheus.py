@@ -48,10 +48,10 @@ def synthetic() -> tuple[Exposed, ArrowTable]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(METRICS))
 def test_counts_are_those_of_a_query_over_the_same_turns(name: str) -> None:
-    found, table = synthetic()
+    metrics, table = synthetic()
     metric, series = METRICS[name], series_name(METRICS[name])
     divisor = DIVISORS[metric.unit]
-    bounds = {value for each, shown in found.series if each == f"{series}_bucket" for n, value in shown if n == "le"}
+    bounds = {value for name, shown in metrics.series if name == f"{series}_bucket" for n, value in shown if n == "le"}
     where = (
         "source = 'client' AND turn_kind IS DISTINCT FROM 'silence' AND outcome <> 'invalid' "
         f"AND {metric.column} IS NOT NULL AND NOT coalesce(list_contains(withheld_metrics, '{name}'), false)"
@@ -64,19 +64,19 @@ def test_counts_are_those_of_a_query_over_the_same_turns(name: str) -> None:
             f"SELECT cohort, route, cache_tier, model, count(*), sum(greatest({column}, 0)) / {divisor}{within_each} "  # noqa: S608 - names of ours
             f"FROM turns WHERE {where} GROUP BY ALL"
         ).fetchall()
-    assert len(found.of(f"{series}_count")) == len(rows)
+    assert len(metrics.of(f"{series}_count")) == len(rows)
     for cohort, route, tier, model, count, total, *within in rows:
         labels = labels_of(cohort, route, tier, model)
-        assert found.series[f"{series}_count", labels] == count
-        assert found.series[f"{series}_sum", labels] == pytest.approx(total)
-        assert found.series[f"{series}_bucket", labels | {("le", "+Inf")}] == count
+        assert metrics.series[f"{series}_count", labels] == count
+        assert metrics.series[f"{series}_sum", labels] == pytest.approx(total)
+        assert metrics.series[f"{series}_bucket", labels | {("le", "+Inf")}] == count
         for bound, expected in zip(edges, within, strict=True):
-            assert found.series[f"{series}_bucket", labels | {("le", bound)}] == expected, bound
+            assert metrics.series[f"{series}_bucket", labels | {("le", bound)}] == expected, bound
 
 
 def test_every_metric_of_the_run_is_compared() -> None:
-    found, _ = synthetic()
-    empty = [name for name, metric in METRICS.items() if not found.of(f"{series_name(metric)}_count")]
+    metrics, _ = synthetic()
+    empty = [name for name, metric in METRICS.items() if not metrics.of(f"{series_name(metric)}_count")]
     assert empty == ["barge_in_stop"], "the synthetic run has a value of every other metric"
 
 
@@ -92,7 +92,7 @@ def test_counts_are_those_of_a_loop_over_any_turns(turns: list[Turn], cohorts: l
         msgspec.structs.replace(turn, cohort=cohort, source="client", model=None)
         for turn, cohort in zip(turns, cohorts, strict=False)
     ]
-    found = observed(turns[:cut], turns[cut:])
+    metrics = observed(turns[:cut], turns[cut:])
     outcomes: Counter[tuple[Labels, str]] = Counter()
     values: defaultdict[tuple[str, Labels], list[float]] = defaultdict(list)
     for turn in turns:
@@ -104,20 +104,20 @@ def test_counts_are_those_of_a_loop_over_any_turns(turns: list[Turn], cohorts: l
             value = None if is_withheld(turn, metric.name) else metric.value(turn)
             if value is not None:
                 values[metric.name, labels].append(value / DIVISORS[metric.unit])
-    assert found.total("voice_turns_total") == outcomes.total()
+    assert metrics.total("voice_turns_total") == outcomes.total()
     for (labels, outcome), count in outcomes.items():
-        assert found.series["voice_turns_total", labels | {("outcome", outcome)}] == count
-    assert {key for key in found.series if key[0].endswith("_sum")} == {
+        assert metrics.series["voice_turns_total", labels | {("outcome", outcome)}] == count
+    assert {key for key in metrics.series if key[0].endswith("_sum")} == {
         (f"{series_name(METRICS[name])}_sum", labels) for name, labels in values
     }
     for (name, labels), measured in values.items():
         series = series_name(METRICS[name])
-        assert found.series[f"{series}_sum", labels] == pytest.approx(sum(max(0.0, value) for value in measured))
-        assert found.series[f"{series}_count", labels] == len(measured)
-        for shown, count in found.of(f"{series}_bucket", **dict(labels)).items():
+        assert metrics.series[f"{series}_sum", labels] == pytest.approx(sum(max(0.0, value) for value in measured))
+        assert metrics.series[f"{series}_count", labels] == len(measured)
+        for shown, count in metrics.of(f"{series}_bucket", **dict(labels)).items():
             assert count == sum(value <= float(dict(shown)["le"]) for value in measured)
         if METRICS[name].unit == "ns":
-            below = found.series.get(("voice_turn_below_zero_seconds_total", labels | {("metric", name)}), 0.0)
+            below = metrics.series.get(("voice_turn_below_zero_seconds_total", labels | {("metric", name)}), 0.0)
             assert below == pytest.approx(sum(max(0.0, -value) for value in measured))
 
 
@@ -130,11 +130,11 @@ def test_turns_that_were_not_as_recorded_are_counted_once_beside_their_reasons()
     exposition = Exposition()
     exposition.observe(turns[:2])
     exposition.observe(turns[2:])
-    found = exposed(exposition)
-    assert found.total("voice_turns_not_as_recorded_total") == 2
-    assert found.total("voice_turns_total", outcome="invalid") == 4
-    assert found.total("voice_turns_invalid_total", reason="drift") == 2
-    assert found.total("voice_turns_invalid_total", reason="clock step") == 2
+    metrics = exposed(exposition)
+    assert metrics.total("voice_turns_not_as_recorded_total") == 2
+    assert metrics.total("voice_turns_total", outcome="invalid") == 4
+    assert metrics.total("voice_turns_invalid_total", reason="drift") == 2
+    assert metrics.total("voice_turns_invalid_total", reason="clock step") == 2
 
 
 def test_a_negative_latency_does_not_make_a_sum_fall() -> None:
@@ -144,10 +144,10 @@ def test_a_negative_latency_does_not_make_a_sum_fall() -> None:
         exposition.observe([client_turn(index, voice_to_voice_ms=latency_ms)])
         sums.append(exposed(exposition).total("voice_turn_voice_to_voice_seconds_sum"))
     assert sums == pytest.approx([0.5, 0.5, 0.7])
-    found = exposed(exposition)
-    assert found.total("voice_turn_below_zero_seconds_total", metric="voice_to_voice") == pytest.approx(0.3)
-    assert found.total("voice_turn_voice_to_voice_seconds_bucket", le="0.0") == 1
-    assert found.total("voice_turn_voice_to_voice_seconds_count") == 3
+    metrics = exposed(exposition)
+    assert metrics.total("voice_turn_below_zero_seconds_total", metric="voice_to_voice") == pytest.approx(0.3)
+    assert metrics.total("voice_turn_voice_to_voice_seconds_bucket", le="0.0") == 1
+    assert metrics.total("voice_turn_voice_to_voice_seconds_count") == 3
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_the_threshold_of_an_objective_is_a_boundary_of_its_buckets(
     series = f"{series_name(METRICS[metric])}_bucket"
     assert not exposed(_with_values(None, metric, threshold, field)).of(series, le=bound), "not one by itself"
     objective = Objective("own", "metric", 0.9, metric, threshold)
-    found = exposed(_with_values(objective, metric, threshold, field))
-    assert found.total(series, le=bound) == 2, "of three: below it and at it"
+    metrics = exposed(_with_values(objective, metric, threshold, field))
+    assert metrics.total(series, le=bound) == 2, "of three: below it and at it"
 
 
 def _with_values(objective: Objective | None, metric: str, threshold: int, field: str) -> Exposition:
@@ -181,25 +181,27 @@ def _with_values(objective: Objective | None, metric: str, threshold: int, field
 @pytest.mark.slow
 def test_an_exemplar_is_a_turn_of_its_bucket() -> None:
     run = synthetic_run(turns=240).turns
-    found = observed(run[:100], run[100:])
+    metrics = observed(run[:100], run[100:])
     series = "voice_turn_voice_to_voice_seconds_bucket"
     heard = {
         (turn.trace_id, round(value / NS_PER_S, 6)): value / NS_PER_S
         for turn in run
         if turn.source == "client" and (value := METRICS["voice_to_voice"].value(turn)) is not None
     }
-    with_exemplar = {labels: each for (name, labels), each in found.exemplars.items() if name == series}
+    with_exemplar = {
+        labels: shown_exemplar for (name, labels), shown_exemplar in metrics.exemplars.items() if name == series
+    }
     assert len(with_exemplar) >= 10
     for labels, exemplar in with_exemplar.items():
         bound = float(dict(labels)["le"])
         lower = [
             float(dict(other)["le"])
-            for other in found.of(series, **{name: value for name, value in labels if name != "le"})
+            for other in metrics.of(series, **{name: value for name, value in labels if name != "le"})
             if float(dict(other)["le"]) < bound
         ]
         assert max(lower, default=0.0) < exemplar.value <= bound
         assert exemplar.value == pytest.approx(heard[exemplar.labels["trace_id"], round(exemplar.value, 6)])
-    counts = found.of(series)
+    counts = metrics.of(series)
     hit = {
         labels
         for labels, count in counts.items()
@@ -215,7 +217,7 @@ def _is_before(other: Labels, labels: Labels) -> bool:
 
 def test_reasons_cache_and_fallbacks_are_counted() -> None:
     invalid = {"outcome": "invalid", "cache_hit": True, "fallback": "rule"}
-    found = observed(
+    metrics = observed(
         [
             client_turn(0, cache_hit=True, cache_tier="edge", route="cache"),
             client_turn(1, cache_hit=False),
@@ -227,17 +229,17 @@ def test_reasons_cache_and_fallbacks_are_counted() -> None:
             client_turn(7, source="service"),
         ]
     )
-    assert found.of("voice_turns_invalid_total") == {
+    assert metrics.of("voice_turns_invalid_total") == {
         frozenset({("reason", "drift")}): 2,
         frozenset({("reason", "loop_lag")}): 1,
         frozenset({("reason", "unknown")}): 1,
     }
-    assert found.total("voice_cache_lookups_total", hit="true", tier="edge", route="cache") == 1
-    assert found.total("voice_cache_lookups_total") == 2
-    assert found.of("voice_fallbacks_total") == {labels_of("", "rule", "", "") | {("kind", "rule")}: 1}
-    assert found.total("voice_turns_total") == 6
-    assert found.total("voice_turns_total", outcome="invalid") == 3
-    assert found.total("voice_turn_voice_to_voice_seconds_count") == 3
+    assert metrics.total("voice_cache_lookups_total", hit="true", tier="edge", route="cache") == 1
+    assert metrics.total("voice_cache_lookups_total") == 2
+    assert metrics.of("voice_fallbacks_total") == {labels_of("", "rule", "", "") | {("kind", "rule")}: 1}
+    assert metrics.total("voice_turns_total") == 6
+    assert metrics.total("voice_turns_total", outcome="invalid") == 3
+    assert metrics.total("voice_turn_voice_to_voice_seconds_count") == 3
 
 
 def test_what_the_wire_withholds_is_not_counted() -> None:

@@ -54,21 +54,21 @@ def test_no_legitimate_combination_is_other() -> None:
     assert len(asked) == 72
     for cohort, route, tier, model in asked:
         _observe(exposition, client_turn(cohort=cohort, route=route, cache_tier=tier, model=model))
-    found = exposed(exposition).of("voice_turns_total", outcome="ok")
-    shown = {tuple(dict(labels)[name] for name in LABELS) for labels in found}
+    series = exposed(exposition).of("voice_turns_total", outcome="ok")
+    shown = {tuple(dict(labels)[name] for name in LABELS) for labels in series}
     assert shown == set(asked)
-    assert set(found.values()) == {1}
+    assert set(series.values()) == {1}
 
 
 def test_a_full_label_leaves_the_others_alone() -> None:
     exposition = Exposition()
     for index in range(COHORTS_MAX + 5):
         _observe(exposition, client_turn(cohort=f"cohort-{index}", route="cloud", model="one"))
-    found = exposed(exposition)
-    assert found.of("voice_turns_total", cohort=OTHER) == {
+    metrics = exposed(exposition)
+    assert metrics.of("voice_turns_total", cohort=OTHER) == {
         frozenset({("cohort", OTHER), ("route", "cloud"), ("tier", ""), ("model", "one"), ("outcome", "ok")}): 5
     }
-    assert len(found.of("voice_turns_total")) == COHORTS_MAX + 1
+    assert len(metrics.of("voice_turns_total")) == COHORTS_MAX + 1
 
 
 def test_a_late_cohort_takes_the_place_of_one_that_fell_silent() -> None:
@@ -98,9 +98,9 @@ def test_a_cohort_that_comes_back_begins_at_zero() -> None:
     _observe(exposition, client_turn(cohort="late"))
     assert "back" not in _cohorts(exposition)
     _observe(exposition, client_turn(cohort="back"))
-    found = exposed(exposition)
-    assert found.total("voice_turns_total", cohort="back") == 1
-    assert found.total("voice_turn_voice_to_voice_seconds_count", cohort="back") == 1
+    metrics = exposed(exposition)
+    assert metrics.total("voice_turns_total", cohort="back") == 1
+    assert metrics.total("voice_turn_voice_to_voice_seconds_count", cohort="back") == 1
 
 
 @pytest.mark.slow
@@ -114,10 +114,10 @@ def test_too_many_combinations_keep_cohort_and_route() -> None:
     assert len(turns) > COMBINATIONS_MAX
     for _ in range(2):
         _observe(exposition, *turns)
-    found = exposed(exposition)
+    metrics = exposed(exposition)
     for cohort in cohorts:
-        assert found.total("voice_turns_total", cohort=cohort, route="cloud") == 2 * len(models)
-    whole = [labels for labels in found.of("voice_turns_total") if ("model", OTHER) not in labels]
+        assert metrics.total("voice_turns_total", cohort=cohort, route="cloud") == 2 * len(models)
+    whole = [labels for labels in metrics.of("voice_turns_total") if ("model", OTHER) not in labels]
     assert len(whole) == COMBINATIONS_MAX
 
 
@@ -180,33 +180,33 @@ def test_whatever_the_names_the_series_are_few_and_never_go_backwards(batches: l
     for wait_s, turns in batches:
         clock.now_s += wait_s
         _observe(exposition, *turns)
-        found = exposed(exposition)
+        metrics = exposed(exposition)
         combinations = {
             tuple(sorted(pair for pair in labels if pair[0] in LABELS))
-            for name, labels in found.series
+            for name, labels in metrics.series
             if name == "voice_turns_total"
         }
         assert len(combinations) <= PLACES
-        assert len(found.values("cohort")) <= COHORTS_MAX + 2
-        assert len(found.values("model")) <= MODELS_MAX + 2
-        assert len(found.values("reason")) <= 32 + 2
-        assert all(len(value) <= 64 for _, labels in found.series for _, value in labels)
+        assert len(metrics.values("cohort")) <= COHORTS_MAX + 2
+        assert len(metrics.values("model")) <= MODELS_MAX + 2
+        assert len(metrics.values("reason")) <= 32 + 2
+        assert all(len(value) <= 64 for _, labels in metrics.series for _, value in labels)
         fallen = [
             key
-            for key, value in found.series.items()
+            for key, value in metrics.series.items()
             if key[0] != "voice_telemetry_missing_turns" and value < before.get(key, 0.0)
         ]
         assert fallen == []
-        before = found.series
+        before = metrics.series
 
 
 def test_a_wild_number_is_not_believed() -> None:
     exposition = Exposition()
     _observe(exposition, client_turn(1, sequence=10), client_turn(2, sequence=12), client_turn(3, sequence=2**62 - 1))
     _observe(exposition, client_turn(4, sequence=14), client_turn(5, sequence=-5))
-    found = exposed(exposition)
-    assert found.total("voice_telemetry_missing_turns") == 2
-    assert found.total("voice_telemetry_implausible_sequence_numbers_total") == 2
+    metrics = exposed(exposition)
+    assert metrics.total("voice_telemetry_missing_turns") == 2
+    assert metrics.total("voice_telemetry_implausible_sequence_numbers_total") == 2
 
 
 def test_a_wild_number_that_comes_first_does_not_hide_the_process() -> None:
@@ -247,9 +247,9 @@ def test_missing_turns_do_not_depend_on_the_order(numbers: list[int], size: int)
 
 def test_the_receivers_counts_are_shown() -> None:
     exposition = Exposition(state=IngestState(received=3, unmapped_spans=Counter({"a": 2})))
-    found = exposed(exposition)
-    assert found.total("voice_telemetry_received_items_total") == 3
-    assert found.total("voice_telemetry_unmapped_spans_total") == 2
+    metrics = exposed(exposition)
+    assert metrics.total("voice_telemetry_received_items_total") == 3
+    assert metrics.total("voice_telemetry_unmapped_spans_total") == 2
     typed = {line.split(" ")[2] for line in exposition.render("")[0].decode().splitlines() if line.startswith("# TYPE")}
     assert typed == {family.shown_name for family in (*FAMILIES, UNMAPPED)}
 

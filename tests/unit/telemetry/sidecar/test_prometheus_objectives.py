@@ -66,14 +66,14 @@ class _Shown:
         return (self.good, self.bad, self.open, self.eligible) == counted
 
 
-def _shown(found: Exposed, **labels: str) -> _Shown:
-    return _Shown(*(found.total(name, **labels) for name in (GOOD, BAD, OPEN, ELIGIBLE)))
+def _shown(metrics: Exposed, **labels: str) -> _Shown:
+    return _Shown(*(metrics.total(name, **labels) for name in (GOOD, BAD, OPEN, ELIGIBLE)))
 
 
 @pytest.mark.slow
 def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     turns = synthetic_run(turns=240).turns
-    found = _observed(turns, OBJECTIVES, cut=100)
+    metrics = _observed(turns, OBJECTIVES, cut=100)
     with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
         counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
     decided: dict[str, bool] = {}
@@ -82,10 +82,10 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
         assert turns_of.eligible > 20, objective.name
         decided[objective.name] = 0 < turns_of.good < turns_of.eligible
         labels = {"objective": objective.name, "source": "client"}
-        assert _shown(found, **labels) == turns_of, objective.name
+        assert _shown(metrics, **labels) == turns_of, objective.name
         for cohort in ("control", "streaming"):
             labels["cohort"] = cohort
-            assert _shown(found, **labels) == counts.of_cohort(cohort).count(objective), objective.name
+            assert _shown(metrics, **labels) == counts.of_cohort(cohort).count(objective), objective.name
     assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
 
 
@@ -138,11 +138,11 @@ def test_turns_that_differ_in_one_thing_alone_are_distinguished() -> None:
         *({"length_class": length} for length in ("short", "long")),
         *({"phase_kind": kind} for kind in ("ramp", "hold")),
     ]
-    _check([client_turn(index, **each) for index, each in enumerate(changes)], 0)
+    _check([client_turn(index, **change) for index, change in enumerate(changes)], 0)
 
 
 def _check(turns: list[Turn], cut: int) -> None:
-    found = _observed(turns, OBJECTIVES, cut)
+    metrics = _observed(turns, OBJECTIVES, cut)
     places: dict[tuple[str, ...], list[tuple[Objective, Turn]]] = {}
     for turn in turns:
         for objective in OBJECTIVES if turn.phase_kind != "ramp" else ():
@@ -163,7 +163,7 @@ def _check(turns: list[Turn], cut: int) -> None:
     for name, expected in ((GOOD, good), (ELIGIBLE, eligible)):
         shown = {
             (labels["objective"], labels["source"], labels["service_name"], labels["cohort"]): value
-            for labels, value in ((dict(each), value) for each, value in found.of(name).items())
+            for labels, value in ((dict(key), value) for key, value in metrics.of(name).items())
         }
         assert {place: value for place, value in shown.items() if value} == {
             place: value for place, value in expected.items() if value
@@ -194,12 +194,12 @@ def test_what_waits_for_a_value_is_bounded() -> None:
 
 
 def test_series_begin_at_0_and_say_what_is_promised() -> None:
-    found = exposed(Exposition(default_objectives()))
+    metrics = exposed(Exposition(default_objectives()))
     names = {objective.name for objective in default_objectives()}
     for source in ("client", "service"):
-        assert {dict(labels)["objective"] for labels in found.of(ELIGIBLE, source=source)} == names
-    assert set(found.of(ELIGIBLE).values()) == set(found.of(GOOD).values()) == {0}
-    ((labels, target),) = found.of("voice_objective_target_ratio", objective="llm-first-token").items()
+        assert {dict(labels)["objective"] for labels in metrics.of(ELIGIBLE, source=source)} == names
+    assert set(metrics.of(ELIGIBLE).values()) == set(metrics.of(GOOD).values()) == {0}
+    ((labels, target),) = metrics.of("voice_objective_target_ratio", objective="llm-first-token").items()
     assert target == 0.95
     assert dict(labels) == {
         "objective": "llm-first-token",
@@ -215,23 +215,23 @@ def test_what_a_service_reports_is_counted_apart() -> None:
         client_turn(2, voice_to_voice_ms=None, source="service"),
         client_turn(3, voice_to_voice_ms=None, source="service", outcome="ok"),  # it does not say
     ]
-    found = _observed(turns, default_objectives())
+    metrics = _observed(turns, default_objectives())
     asked = {"objective": "voice-to-voice"}
-    assert found.total(ELIGIBLE, source="client", **asked) == found.total(GOOD, source="client", **asked) == 1
-    by_service = _shown(found, source="service", **asked)
+    assert metrics.total(ELIGIBLE, source="client", **asked) == metrics.total(GOOD, source="client", **asked) == 1
+    by_service = _shown(metrics, source="service", **asked)
     assert (by_service.good, by_service.bad, by_service.open, by_service.eligible) == (0, 2, 1, 3)
-    assert found.total(ELIGIBLE, source="service", objective="connect") == 0
+    assert metrics.total(ELIGIBLE, source="service", objective="connect") == 0
 
 
 def test_services_are_counted_apart_whatever_the_day_and_only_so_many() -> None:
     runs = ["service:a:2026-01-01", "service:a:2026-01-02", "service:b:c:2026-01-01", "run-1"]
     runs += [f"service:s{number}:2026-01-01" for number in range(SERVICES_MAX)]
     turns = [client_turn(index, run_id=run_id, source="service") for index, run_id in enumerate(runs)]
-    found = _observed(turns, default_objectives(), cut=4)
+    metrics = _observed(turns, default_objectives(), cut=4)
     asked = {"objective": "voice-to-voice", "source": "service"}
-    shown = {service: found.total(ELIGIBLE, service_name=service, **asked) for service in ("a", "b:c", "", OTHER)}
+    shown = {service: metrics.total(ELIGIBLE, service_name=service, **asked) for service in ("a", "b:c", "", OTHER)}
     assert shown == {"a": 2, "b:c": 1, "": 1, OTHER: 2}
-    assert len({dict(labels)["service_name"] for labels in found.of(ELIGIBLE)}) == SERVICES_MAX + 2
+    assert len({dict(labels)["service_name"] for labels in metrics.of(ELIGIBLE)}) == SERVICES_MAX + 2
 
 
 def test_turns_of_a_ramp_do_not_count() -> None:
@@ -252,16 +252,16 @@ def test_cohorts_are_limited_and_give_way() -> None:
     exposition = Exposition(default_objectives(), clock_s=lambda: now_s[0])
     for index in range(COHORTS_MAX + 5):
         exposition.observe([client_turn(index, cohort=f"c{index}")])
-    found = exposed(exposition)
+    metrics = exposed(exposition)
     asked = {"objective": "voice-to-voice"}
-    assert len({dict(labels)["cohort"] for labels in found.of(ELIGIBLE, **asked)}) == COHORTS_MAX + 2
-    assert found.total(ELIGIBLE, cohort=OTHER, **asked) == 5
+    assert len({dict(labels)["cohort"] for labels in metrics.of(ELIGIBLE, **asked)}) == COHORTS_MAX + 2
+    assert metrics.total(ELIGIBLE, cohort=OTHER, **asked) == 5
     now_s[0] = IDLE_S
     exposition.observe([client_turn(99, cohort="late")])
-    found = exposed(exposition)
-    assert found.total(ELIGIBLE, cohort="late", **asked) == 1
-    assert not found.of(ELIGIBLE, cohort="c0", **asked)
-    assert found.total(ELIGIBLE, cohort=OTHER, **asked) == 5
+    metrics = exposed(exposition)
+    assert metrics.total(ELIGIBLE, cohort="late", **asked) == 1
+    assert not metrics.of(ELIGIBLE, cohort="c0", **asked)
+    assert metrics.total(ELIGIBLE, cohort=OTHER, **asked) == 5
 
 
 def test_without_objectives_nothing_is_counted() -> None:
@@ -276,10 +276,10 @@ def test_turns_whose_values_contradict_them_are_open_here_too(tmp_path: Path) ->
         else msgspec.structs.replace(turn, first_audio_perf_ns=None, contradicted_metrics=("voice_to_voice",))
         for number, turn in enumerate(synthetic_run(turns=120).turns)
     ]
-    found = _observed(turns, OBJECTIVES, cut=50)
+    metrics = _observed(turns, OBJECTIVES, cut=50)
     with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
         counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
     assert any("contradicts its own evidence" in counts.count(objective).open for objective in OBJECTIVES)
     for objective in OBJECTIVES:
         labels = {"objective": objective.name, "source": "client"}
-        assert _shown(found, **labels) == counts.count(objective), objective.name
+        assert _shown(metrics, **labels) == counts.count(objective), objective.name

@@ -22,9 +22,9 @@ _ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[StoreWriter]:
-    with StoreWriter(tmp_path) as found:
-        found.append(synthetic_run("run-1", turns=6).batch)
-        yield found
+    with StoreWriter(tmp_path) as store_writer:
+        store_writer.append(synthetic_run("run-1", turns=6).batch)
+        yield store_writer
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_too_many_waiting_questions_are_busy(writer: StoreWriter) -> None:
     async def test(questions: Questions) -> None:
         count = THREADS + 2
         asked = await asyncio.gather(*(questions.ask(RUNS) for _ in range(count + 3)), return_exceptions=True)
-        assert [type(each) for each in asked] == [Replied] * count + [Busy] * 3
+        assert [type(reply) for reply in asked] == [Replied] * count + [Busy] * 3
         assert run_ids(await questions.ask(RUNS)) == ["run-1"]
 
     _run(writer, test, waiting_max=2)

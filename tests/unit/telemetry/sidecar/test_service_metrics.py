@@ -37,7 +37,7 @@ def test_service_reports_are_counted_apart_from_caller_turns() -> None:
     assert shown.total(f"{name}_count", service_name="bot") == 3.0
     assert shown.total(f"{name}_bucket", service_name="bot", le="0.733") == 3.0
     assert shown.total("voice_service_fallbacks_total", service_name="desk", kind="rule") == 1.0
-    assert any(each == f"{name}_bucket" for each, _ in shown.exemplars)
+    assert any(series == f"{name}_bucket" for series, _ in shown.exemplars)
 
 
 def test_turn_is_counted_once_and_its_revisions_separately() -> None:

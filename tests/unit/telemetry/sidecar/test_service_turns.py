@@ -85,11 +85,11 @@ def test_committed_spans_are_turns_at_once(tmp_path: Path) -> None:
     life = Life(tmp_path, clock)
     life.commit(pipecat_request(spans_of(FOUR)))
     life.turns.refresh()
-    found = read(tmp_path)
-    assert sorted((turn.call_id, turn.turn_index) for turn in found) == [
+    turns = read(tmp_path)
+    assert sorted((turn.call_id, turn.turn_index) for turn in turns) == [
         (f"conversation-{call}", index) for call in (0, 1) for index in (0, 1)
     ]
-    assert {(turn.source, turn.run_id, turn.outcome) for turn in found} == {("service", "service:bot:2026-11-11", "ok")}
+    assert {(turn.source, turn.run_id, turn.outcome) for turn in turns} == {("service", "service:bot:2026-11-11", "ok")}
     assert sum(map(len, life.stored)) == 4
     life.end()
 
@@ -134,8 +134,8 @@ def test_turns_are_stored_once_in_any_order_across_restarts(tmp_path: Path, seed
             life = Life(tmp_path, clock)
     life.turns.close()
     life.end()
-    found = read(tmp_path)
-    assert sorted((turn.trace_id, turn.span_id) for turn in found) == sorted((each.trace, each.span) for each in FOUR)
+    turns = read(tmp_path)
+    assert sorted((turn.trace_id, turn.span_id) for turn in turns) == sorted((identity.trace, identity.span) for identity in FOUR)
 
 
 def test_turn_not_stored_at_exit_is_recovered_at_any_later_time(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_turn_that_cannot_be_stored_harms_no_other(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(life.writer, "replace_turns", fussy)
     life.commit(pipecat_request(spans_of(FOUR)))
     life.turns.refresh()
-    assert sorted(turn.span_id for turn in read(tmp_path)) == sorted(each.span for each in FOUR if each is not FOUR[1])
+    assert sorted(turn.span_id for turn in read(tmp_path)) == sorted(identity.span for identity in FOUR if identity is not FOUR[1])
     assert sum(map(len, life.stored)) == 3
     assert "not this one" in life.faults.all()[0].sentence
     life.turns.refresh()
@@ -265,7 +265,7 @@ def without_latency(turn: PipecatTurn) -> list[Span]:
     *stages, own = turn.spans()
     for stage in stages:
         stage.parent_span_id = own.span_id
-    kept = [each for each in own.attributes if each.key != "turn.user_bot_latency_seconds"]
+    kept = [attribute for attribute in own.attributes if attribute.key != "turn.user_bot_latency_seconds"]
     del own.attributes[:]
     own.attributes.extend(kept)
     return [*stages, own]

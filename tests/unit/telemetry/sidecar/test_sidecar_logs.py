@@ -34,9 +34,9 @@ def _raised(error: BaseException) -> BaseException:
 
 def test_json_log_line_has_time_process_and_event_details() -> None:
     record = _record("the disk is full", event="fault_began", details={"fault": "room", "path": Path("a")})
-    found = json.loads(LineFormatter(as_json=True).format(record))
-    assert found.pop("pid") == os.getpid()
-    assert found == {
+    fields = json.loads(LineFormatter(as_json=True).format(record))
+    assert fields.pop("pid") == os.getpid()
+    assert fields == {
         "time": "2023-11-14T22:13:20.500Z",
         "level": "warning",
         "process": "sidecar",
@@ -84,7 +84,7 @@ def test_a_fault_is_an_event_when_it_begins_and_when_it_ends(caplog: pytest.LogC
     faults.set("commit", None)
     faults.set("commit", None)
     assert (faults.is_storing, faults.all()) == (True, ())
-    seen = [(each.levelname, vars(each)["event"], vars(each)["details"]["fault"]) for each in caplog.records]
+    seen = [(record.levelname, vars(record)["event"], vars(record)["details"]["fault"]) for record in caplog.records]
     assert seen == [
         ("WARNING", "fault_began", "room"),
         ("ERROR", "fault_began", "commit"),

@@ -55,9 +55,9 @@ class _Stored:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Iterator[_Stored]:
-    found = _Stored(tmp_path)
-    yield found
-    found.writer.close()
+    storing = _Stored(tmp_path)
+    yield storing
+    storing.writer.close()
 
 
 def _request(index: int) -> ExportRequest:
@@ -75,7 +75,7 @@ def test_bad_request_harms_no_other_and_one_commit_stores_rest(stored: _Stored) 
     assert stored.writer.commits == before + 1
     assert sorted(stored.trace_ids) == sorted(client_turn(index).trace_id for index in (1, 2))
     assert (stored.state.requests, stored.state.stored_turns) == (2, 2)
-    assert [each.items for each in stored.forwarded] == [1, 1]
+    assert [batch.items for batch in stored.forwarded] == [1, 1]
 
 
 def test_write_refused_by_disk_is_to_be_retried_and_counted_once(

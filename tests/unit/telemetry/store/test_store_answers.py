@@ -67,9 +67,9 @@ def test_invalid_turns_are_counted_apart_from_failures(tmp_path: Path) -> None:
     with _reader(tmp_path, *turns) as reader:
         summary = reader.summary(Filter("run-1"))
         assert (summary.turns.invalid, summary.turns.not_as_recorded, summary.turns.faults) == (5, 3, 2)
-        by_cohort = {each.cohort: (each.turns.not_as_recorded, each.turns.faults) for each in summary.cohorts}
+        by_cohort = {group.cohort: (group.turns.not_as_recorded, group.turns.faults) for group in summary.cohorts}
         assert by_cohort == {"A": (2, 1), "B": (1, 1)}
-        by_phase = {each.phase: (each.turns.not_as_recorded, each.turns.faults) for each in summary.phases}
+        by_phase = {group.phase: (group.turns.not_as_recorded, group.turns.faults) for group in summary.phases}
         assert by_phase == {"hold 1": (2, 1), "hold 2": (1, 1)}
         narrowed = reader.summary(Filter("run-1", phase="hold 2")).turns
         assert (narrowed.not_as_recorded, narrowed.faults) == (1, 1)
@@ -251,15 +251,15 @@ def test_runs_are_listed_by_declaration_or_by_their_turns(tmp_path: Path) -> Non
     undeclared.spans.clear()
     runs = (synthetic_run("run-1", 3), synthetic_run("run-2", 3, ended=False), undeclared)
     with StoreReader(fill_store(tmp_path, *runs)) as reader:
-        found = {run.run_id: run for run in reader.runs()}
-    assert {name: (run.turns, run.ended) for name, run in found.items()} == {
+        runs = {run.run_id: run for run in reader.runs()}
+    assert {name: (run.turns, run.ended) for name, run in runs.items()} == {
         "run-1": (3, True),
         "run-2": (3, False),
         "run-3": (3, False),
     }
-    assert found["run-1"].declared["users"] == "8"
-    assert "phase" not in found["run-1"].declared
-    assert (found["run-3"].target, found["run-3"].declared) == ("ws://127.0.0.1:8080/v1/realtime", {})
+    assert runs["run-1"].declared["users"] == "8"
+    assert "phase" not in runs["run-1"].declared
+    assert (runs["run-3"].target, runs["run-3"].declared) == ("ws://127.0.0.1:8080/v1/realtime", {})
 
 
 def test_a_run_without_turns_yet_is_known(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_turns_that_endpoint_did_not_read_count_and_are_counted(tmp_path: Path) 
         summary = reader.summary()
         assert (summary.turns.eligible, summary.turns.endpoint_did_not_read) == (4, 2)
         assert summary.metrics["voice_to_voice"].n == 4
-        assert {each.cohort: each.turns.endpoint_did_not_read for each in summary.cohorts} == {"a": 2, "b": 0}
+        assert {cohort.cohort: cohort.turns.endpoint_did_not_read for cohort in summary.cohorts} == {"a": 2, "b": 0}
         assert [phase.turns.endpoint_did_not_read for phase in summary.phases] == [2]
 
 

@@ -30,12 +30,12 @@ def turns_of(seed: int = 3) -> list[Turn]:
     """Turns of the last 35 days, some of them late, some without a reply, some invalid, and a few of tomorrow."""
     rng = np.random.default_rng(seed)
     ages = [*rng.uniform(0, 35 * DAY_NS, 500), *rng.uniform(0, 8 * HOUR, 300), *rng.uniform(0, HOUR, 200), -HOUR]
-    found: list[Turn] = []
+    turns: list[Turn] = []
     for index, age in enumerate(ages):
         latency = None if rng.random() < 0.05 else float(rng.choice([500, 900], p=[0.85, 0.15]))
         turn = client_turn(index, voice_to_voice_ms=latency, started_unix_ns=NOW - int(age), cohort="ab"[index % 2])
-        found.append(msgspec.structs.replace(turn, outcome="invalid") if index % 31 == 0 else turn)
-    return found
+        turns.append(msgspec.structs.replace(turn, outcome="invalid") if index % 31 == 0 else turn)
+    return turns
 
 
 TURNS = turns_of()
@@ -57,17 +57,17 @@ def counted(turns: Sequence[Turn], objective: Objective, since: int, until: int 
 
 
 def budget(answer: BurnRateAnswer, name: str) -> ErrorBudget:
-    return next(each for each in answer.budgets if each.name == name)
+    return next(candidate for candidate in answer.budgets if candidate.name == name)
 
 
 def test_each_window_counts_the_turns_that_began_in_it(reader: StoreReader) -> None:
     objectives = [FAST, WELL, *default_objectives()]
-    found = reader.burn_rates(objectives)
-    assert (found.at_unix_ns, found.source) == (NOW, "client")
-    assert found.newest_unix_ns == max(turn.started_unix_ns for turn in TURNS if turn.started_unix_ns <= NOW)
+    rates = reader.burn_rates(objectives)
+    assert (rates.at_unix_ns, rates.source) == (NOW, "client")
+    assert rates.newest_unix_ns == max(turn.started_unix_ns for turn in TURNS if turn.started_unix_ns <= NOW)
     for objective in objectives:
-        of = budget(found, objective.name)
-        assert [each.window for each in of.windows] == list(SHOWN_WINDOWS)
+        of = budget(rates, objective.name)
+        assert [shown.window for shown in of.windows] == list(SHOWN_WINDOWS)
         for window in of.windows:
             good, eligible, bad = counted(TURNS, objective, NOW - window_ns(window.window) + 1)
             assert (window.counts.good, window.counts.eligible) == (good, eligible), (objective.name, window.window)
@@ -118,7 +118,9 @@ def test_alerts_fire_beyond_their_factor_in_both_windows(tmp_path: Path) -> None
         assert of.fires
     assert of is not None
     assert not burning(tmp_path / "at", 0.009).fires
-    assert [(each.long, each.short) for each in of.alerts] == [(each.long, each.short) for each in DEFAULT_BURN_RATES]
+    assert [(shown.long, shown.short) for shown in of.alerts] == [
+        (rule.long, rule.short) for rule in DEFAULT_BURN_RATES
+    ]
 
 
 @pytest.mark.slow
@@ -137,9 +139,9 @@ def test_an_alert_needs_its_turns_and_ends_with_the_short_window(tmp_path: Path)
 
 def test_without_turns_nothing_is_healthy(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, Run(turns=[client_turn(0)])), wall_clock_ns=lambda: NOW) as opened:
-        found = opened.burn_rates([FAST, WELL])
-    assert found.newest_unix_ns is None
-    for of in found.budgets:
+        rates = opened.burn_rates([FAST, WELL])
+    assert rates.newest_unix_ns is None
+    for of in rates.budgets:
         assert (of.budget_left, of.is_met, of.fires) == (None, None, False)
         assert {window.burn_rate for window in of.windows} == {None}
 
@@ -147,15 +149,15 @@ def test_without_turns_nothing_is_healthy(tmp_path: Path) -> None:
 def test_service_turns_count_if_there_are_no_callers(tmp_path: Path) -> None:
     own = [client_turn(index, source="service", started_unix_ns=NOW - index * SECOND) for index in range(30)]
     with StoreReader(fill_store(tmp_path, Run(turns=own)), wall_clock_ns=lambda: NOW) as opened:
-        found = opened.burn_rates([FAST])
-    assert found.source == "service"
-    assert budget(found, "fast").windows[0].counts.eligible == 30
+        rates = opened.burn_rates([FAST])
+    assert rates.source == "service"
+    assert budget(rates, "fast").windows[0].counts.eligible == 30
 
 
 def test_missed_ones_come_first(reader: StoreReader) -> None:
     lenient = replace(FAST, name="lenient", target=0.5)
     unknown = replace(FAST, name="unknown", cohort="nobody")
-    names = [each.name for each in reader.burn_rates([unknown, lenient, FAST]).budgets]
+    names = [candidate.name for candidate in reader.burn_rates([unknown, lenient, FAST]).budgets]
     assert names == ["fast", "lenient", "unknown"]
 
 

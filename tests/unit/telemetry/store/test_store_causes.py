@@ -36,13 +36,13 @@ def test_failed_turns_are_counted_by_their_cause(tmp_path: Path) -> None:
     ]
     with _reader(tmp_path, *turns) as reader:
         summary = reader.summary()
-        found = [(each.kind, each.code, each.turns, each.example) for each in summary.failures]
-        assert found == [
+        causes = [(failure.kind, failure.code, failure.turns, failure.example) for failure in summary.failures]
+        assert causes == [
             ("http_status", "429", 3, "turn 3 went wrong"),
             ("no_reply", None, 1, "turn 4 went wrong"),
             (None, None, 1, "turn 5 went wrong"),
         ]
-        assert sum(each.turns for each in summary.failures) == summary.turns.eligible - summary.turns.ok
+        assert sum(failure.turns for failure in summary.failures) == summary.turns.eligible - summary.turns.ok
         assert summary.retries == Retries(asked=3, asked_worst_ns=7 * SECOND, waits=1, waited_ns=7 * SECOND)
 
 
@@ -58,7 +58,7 @@ def test_generator_failure_is_among_causes_with_its_remedy(tmp_path: Path) -> No
     ]
     with _reader(tmp_path, *turns) as reader:
         summary = reader.summary()
-    assert [(each.kind, each.code, each.turns, each.example) for each in summary.failures] == [
+    assert [(failure.kind, failure.code, failure.turns, failure.example) for failure in summary.failures] == [
         ("generator", "EADDRNOTAVAIL", 2, "turn 2 went wrong"),
         ("tcp", "ECONNREFUSED", 1, "turn 3 went wrong"),
     ]
@@ -94,8 +94,8 @@ def test_remarks_on_turns_that_ended_well_are_counted(tmp_path: Path) -> None:
         _failed(5, "no_reply", outcome="no_reply"),
     ]
     with _reader(tmp_path, *turns) as reader:
-        found = [(each.remark, each.turns) for each in reader.summary().remarks]
-        assert found == [("the endpoint cut its reply short (content_filter)", 2), ("the reply was never closed", 1)]
+        remarks = [(remark.remark, remark.turns) for remark in reader.summary().remarks]
+        assert remarks == [("the endpoint cut its reply short (content_filter)", 2), ("the reply was never closed", 1)]
 
 
 def test_an_endpoint_that_invents_codes_does_not_fill_the_report(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_an_endpoint_that_invents_codes_does_not_fill_the_report(tmp_path: Path)
         assert len(failures) == 20
         assert (failures[0].code, failures[0].turns) == ("429", 5)
         assert (failures[-1].kind, failures[-1].code, failures[-1].turns) == ("other", "82_causes", 82)
-        assert sum(each.turns for each in failures) == 105
+        assert sum(failure.turns for failure in failures) == 105

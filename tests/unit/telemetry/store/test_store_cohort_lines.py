@@ -39,17 +39,17 @@ def _values(run: Run, cohort: str | None, since_unix_ns: int, until_unix_ns: int
 
 def test_every_point_is_the_percentile_of_its_window(tmp_path: Path) -> None:
     run = turns()
-    found = lines(fill_store(tmp_path / "store", run))
-    assert [line.cohort for line in found.lines] == ["candidate", "control"]
-    assert found.window_ns // WINDOW_STEPS % SECOND == 0
-    for line in found.lines:
+    answer = lines(fill_store(tmp_path / "store", run))
+    assert [line.cohort for line in answer.lines] == ["candidate", "control"]
+    assert answer.window_ns // WINDOW_STEPS % SECOND == 0
+    for line in answer.lines:
         assert len(line.points) > 10
         for point in line.points:
-            values = _values(run, line.cohort, point.end_unix_ns - found.window_ns, point.end_unix_ns)
+            values = _values(run, line.cohort, point.end_unix_ns - answer.window_ns, point.end_unix_ns)
             assert point.n == len(values)
             assert point.value == (pytest.approx(np.quantile(values, 0.95)) if len(values) >= 20 else None)
-    whole = [point for line in found.lines for point in line.points if point.value is not None]
-    assert len(whole) > 0.9 * sum(len(line.points) for line in found.lines)
+    whole = [point for line in answer.lines for point in line.points if point.value is not None]
+    assert len(whole) > 0.9 * sum(len(line.points) for line in answer.lines)
 
 
 def test_a_stretch_of_too_few_turns_is_a_gap(tmp_path: Path) -> None:
@@ -67,29 +67,29 @@ def test_a_stretch_of_too_few_turns_is_a_gap(tmp_path: Path) -> None:
 
 def test_only_largest_of_many_cohorts_have_a_line(tmp_path: Path) -> None:
     names = tuple(f"<b>{number}" for number in range(9))
-    found = lines(fill_store(tmp_path / "store", turns(900, names)))
-    assert (len(found.lines), found.left_out) == (MOST_LINES, 9 - MOST_LINES)
+    answer = lines(fill_store(tmp_path / "store", turns(900, names)))
+    assert (len(answer.lines), answer.left_out) == (MOST_LINES, 9 - MOST_LINES)
 
 
 @pytest.mark.slow
 def test_few_turns_give_one_window_without_value(tmp_path: Path) -> None:
-    found = lines(fill_store(tmp_path / "store", turns(1)))
-    assert [point.value for line in found.lines for point in line.points] == [None]
+    answer = lines(fill_store(tmp_path / "store", turns(1)))
+    assert [point.value for line in answer.lines for point in line.points] == [None]
     empty = lines(fill_store(tmp_path / "other", Run([msgspec.structs.replace(client_turn(), outcome="invalid")])))
     assert empty.lines == ()
 
 
 @pytest.mark.slow
 def test_the_load_is_on_the_same_axis(tmp_path: Path) -> None:
-    found = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)))
-    assert found.load[0].start_unix_ns <= START_UNIX_NS
-    assert any(point.calls for point in found.load)
-    last = max(point.end_unix_ns for line in found.lines for point in line.points)
-    assert last - found.load[-1].start_unix_ns == found.window_ns // WINDOW_STEPS
+    answer = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)))
+    assert answer.load[0].start_unix_ns <= START_UNIX_NS
+    assert any(point.calls for point in answer.load)
+    last = max(point.end_unix_ns for line in answer.lines for point in line.points)
+    assert last - answer.load[-1].start_unix_ns == answer.window_ns // WINDOW_STEPS
 
 
 @pytest.mark.slow
 def test_another_metric_has_its_own_lines(tmp_path: Path) -> None:
-    found = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)), "llm_ttft")
-    assert found.metric == "llm_ttft"
-    assert any(point.value for line in found.lines for point in line.points)
+    answer = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)), "llm_ttft")
+    assert answer.metric == "llm_ttft"
+    assert any(point.value for line in answer.lines for point in line.points)

@@ -58,14 +58,14 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, RUN), wall_clock_ns=lambda: NOW) as reader:
-        found = reader.cohorts_page(CohortsQuestion())
+        page = reader.cohorts_page(CohortsQuestion())
         plan = default_plan("control", "streaming")
         turns = reader.rollout_turns(question_of(plan, None))
-    compared = found.comparison
+    compared = page.comparison
     assert compared is not None
     assert (compared.control.cohort, compared.candidate.cohort) == ("control", "streaming")
     assert compared.results == check_results(plan, turns.candidate, turns.control)
-    assert (found.turns, found.rollout, compared.plan) == ("chosen", None, None)
+    assert (page.turns, page.rollout, compared.plan) == ("chosen", None, None)
     for of in (compared.control, compared.candidate):
         every = [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == of.cohort]
         heard = [turn for turn in every if turn.outcome not in ("invalid", "cut")]
@@ -83,13 +83,13 @@ def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_sentence_states_assumed_margins_without_plan(tmp_path: Path) -> None:
-    found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
-    assert found.sentence is not None
-    assert "assumed (p50 of voice to voice 100 ms" in found.sentence.basis
-    assert "not a verdict to act on" in found.sentence.basis
-    assert found.comparison is not None
-    assert [each.row.name for each in found.comparison.figures if not each.is_assumed] == ["cost per turn"]
-    assert found.comparison.sample_ratio is None, "no plan states the shares"
+    answer = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
+    assert answer.sentence is not None
+    assert "assumed (p50 of voice to voice 100 ms" in answer.sentence.basis
+    assert "not a verdict to act on" in answer.sentence.basis
+    assert answer.comparison is not None
+    assert [figure.row.name for figure in answer.comparison.figures if not figure.is_assumed] == ["cost per turn"]
+    assert answer.comparison.sample_ratio is None, "no plan states the shares"
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshol
     parts = Objective("slow only", "metric", 0.9, "voice_to_voice", 5_000 * MS, route="cloud")
     asked = replace(parts, name="heard", threshold=threshold_ms * MS, route=None)
     view = ViewQuestion(objectives=(parts, asked))
-    found = page_of(fill_store(tmp_path, RUN), CohortsQuestion(view=view), NOW)
-    assert found.comparison is not None
-    (row,) = (each.row for each in found.comparison.figures if each.row.name.startswith("share of turns with voice"))
+    answer = page_of(fill_store(tmp_path, RUN), CohortsQuestion(view=view), NOW)
+    assert answer.comparison is not None
+    (row,) = (figure.row for figure in answer.comparison.figures if figure.row.name.startswith("share of turns with voice"))
     assert row.name == f"share of turns with voice to voice not within {threshold_ms:,} ms"
     of_streaming = [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == "streaming"]
     heard = [turn for turn in of_streaming if turn.outcome not in ("invalid", "cut")]
@@ -111,43 +111,43 @@ def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshol
 
 @pytest.mark.slow
 def test_no_turn_is_called_good_without_headline_objective(tmp_path: Path) -> None:
-    found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
-    assert found.comparison is not None
-    assert not any("not within" in each.row.name for each in found.comparison.figures)
+    answer = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
+    assert answer.comparison is not None
+    assert not any("not within" in figure.row.name for figure in answer.comparison.figures)
 
 
 def test_one_cohort_is_not_compared(tmp_path: Path) -> None:
     of = Run(turns=[client_turn(index, cohort="only") for index in range(30)])
-    found = page_of(fill_store(tmp_path, of), now_unix_ns=NOW)
-    assert found.comparison is None
-    assert found.cohorts == ("only",)
-    assert found.run is not None
+    answer = page_of(fill_store(tmp_path, of), now_unix_ns=NOW)
+    assert answer.comparison is None
+    assert answer.cohorts == ("only",)
+    assert answer.run is not None
 
 
 @pytest.mark.slow
 def test_rollout_verdict_comes_first_and_its_checks_are_figures(bad: Path) -> None:
-    found = page_of(bad)
+    answer = page_of(bad)
     (record,) = read_rollouts(bad)
     newest = record.verdicts[-1].verdict
-    assert found.rollout is not None
-    assert found.rollout.verdict is not None
-    assert found.rollout.verdict.verdict.sentence == newest.sentence
-    assert found.rollout.cause is not None, "the newest look only says that it was rolled back"
-    assert "is worse" in found.rollout.cause.verdict.sentence
-    assert (found.turns, found.sentence, found.rollout.late_turns) == ("verdict", None, 0)
-    assert found.comparison is not None
-    deciding = {each.row.name: each.row for each in found.comparison.figures if each.decides}
+    assert answer.rollout is not None
+    assert answer.rollout.verdict is not None
+    assert answer.rollout.verdict.verdict.sentence == newest.sentence
+    assert answer.rollout.cause is not None, "the newest look only says that it was rolled back"
+    assert "is worse" in answer.rollout.cause.verdict.sentence
+    assert (answer.turns, answer.sentence, answer.rollout.late_turns) == ("verdict", None, 0)
+    assert answer.comparison is not None
+    deciding = {figure.row.name: figure.row for figure in answer.comparison.figures if figure.decides}
     plan = parse_plan(PLAN, "p")
     stated = [check for check in plan.checks if not check.is_optional]  # no turn says whether a cache answered
     for check, logged in zip(stated, newest.checks, strict=True):
         row = deciding.pop(check.sentence)
         assert (row.status, row.difference_value, row.lower) == (logged.status, logged.difference, logged.lower)
     assert not deciding
-    ratio = found.comparison.sample_ratio
+    ratio = answer.comparison.sample_ratio
     assert ratio is not None
     assert newest.sample_ratio is not None
     assert ratio.p_value == newest.sample_ratio.p_value
-    names = [each.row.name for each in found.comparison.figures if each.group == "latency"]
+    names = [figure.row.name for figure in answer.comparison.figures if figure.group == "latency"]
     assert names == [f"{name} of voice to voice" for name in ("p50", "p95", "p99")]
 
 
@@ -165,7 +165,7 @@ def test_late_turns_are_counted_but_not_used_by_verdict(bad: Path, tmp_path: Pat
     assert after.rollout.late_turns == 40
     assert before.comparison is not None
     assert after.comparison is not None
-    deciding = [[each for each in of.figures if each.decides] for of in (before.comparison, after.comparison)]
+    deciding = [[figure for figure in of.figures if figure.decides] for of in (before.comparison, after.comparison)]
     assert deciding[0] == deciding[1]
 
 
@@ -176,14 +176,14 @@ def test_chosen_turns_have_own_sentence_by_margins_of_plan(bad: Path) -> None:
         CohortsQuestion(view=ViewQuestion(filter=Filter(noise_profile="street"))),
         CohortsQuestion(view=ViewQuestion(window_ns=1200 * S)),
     ):
-        found = page_of(bad, asked)
-        assert found.turns == "chosen"
-        assert found.rollout is not None
-        assert found.rollout.verdict is not None
-        assert found.sentence is not None
-        assert found.sentence.basis == "by the margins of the rollout streaming"
-        assert found.comparison is not None
-        assert found.comparison.sample_ratio is None, "the chosen turns may be of several stages"
+        answer = page_of(bad, asked)
+        assert answer.turns == "chosen"
+        assert answer.rollout is not None
+        assert answer.rollout.verdict is not None
+        assert answer.sentence is not None
+        assert answer.sentence.basis == "by the margins of the rollout streaming"
+        assert answer.comparison is not None
+        assert answer.comparison.sample_ratio is None, "the chosen turns may be of several stages"
 
 
 @pytest.mark.slow
@@ -193,24 +193,24 @@ def test_a_candidate_that_never_came_is_held_and_not_compared(tmp_path: Path) ->
     plan = parse_plan(PLAN, "streaming")
     with RolloutLog(store, plan, PLAN, NOW):
         pass
-    found = page_of(store, now_unix_ns=of.turns[-1].started_unix_ns)  # while the load generator is at work
-    assert found.rollout is not None
-    assert found.rollout.verdict is None
-    assert found.sentence is not None
-    assert found.sentence.state == "open"
-    assert "no turn of streaming" in found.sentence.sentence
-    assert found.comparison is not None
-    assert found.comparison.figures == ()
+    answer = page_of(store, now_unix_ns=of.turns[-1].started_unix_ns)  # while the load generator is at work
+    assert answer.rollout is not None
+    assert answer.rollout.verdict is None
+    assert answer.sentence is not None
+    assert answer.sentence.state == "open"
+    assert "no turn of streaming" in answer.sentence.sentence
+    assert answer.comparison is not None
+    assert answer.comparison.figures == ()
 
 
 @pytest.mark.slow
 def test_two_of_three_cohorts_can_be_chosen(tmp_path: Path) -> None:
     turns = [client_turn(index, cohort=("a", "b", "c")[index % 3]) for index in range(300)]
     store = fill_store(tmp_path, Run(turns=turns))
-    found = page_of(store, CohortsQuestion(control="c", candidate="b"), NOW)
-    assert found.comparison is not None
-    assert (found.comparison.control.cohort, found.comparison.candidate.cohort) == ("c", "b")
-    assert found.cohorts == ("a", "b", "c")
+    answer = page_of(store, CohortsQuestion(control="c", candidate="b"), NOW)
+    assert answer.comparison is not None
+    assert (answer.comparison.control.cohort, answer.comparison.candidate.cohort) == ("c", "b")
+    assert answer.cohorts == ("a", "b", "c")
     assert page_of(store, CohortsQuestion(control="c", candidate="c"), NOW).comparison is None
     only = page_of(store, CohortsQuestion(candidate="c"), NOW).comparison
     assert only is not None
@@ -227,12 +227,12 @@ def test_more_turns_than_a_page_reads_are_drawn_by_whole_callers(tmp_path: Path)
         whole = read_cohorts(connection, asked)
         drawn = {most: read_cohorts(connection, asked, most) for most in (2000, 1000)}
     assert (whole.one_in, drawn[2000].one_in, drawn[1000].one_in) == (1, 2, 4)
-    for found in drawn.values():
-        assert found.sizes == whole.sizes, "sizes are of all turns"
-        for cohort in (found.candidate, found.control):
+    for drawn_page in drawn.values():
+        assert drawn_page.sizes == whole.sizes, "sizes are of all turns"
+        for cohort in (drawn_page.candidate, drawn_page.control):
             of_call = np.unique(cohort.code(CALL), return_counts=True)[1]
             assert set(of_call.tolist()) == {4}, "a call is drawn in whole"
-            assert 0.7 < cohort.turns * found.one_in / 2000 < 1.3
+            assert 0.7 < cohort.turns * drawn_page.one_in / 2000 < 1.3
 
 
 def test_a_verdict_changes_the_state_by_which_answers_are_kept(bad: Path, tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ def test_newest_rollout_of_cohorts_is_shown(bad: Path, tmp_path: Path) -> None:
     text = PLAN.replace('name = "streaming"', 'name = "again"')
     with RolloutLog(store, parse_plan(text, "again"), text, ROLLOUT_NOW + S):
         pass
-    found = page_of(store, now_unix_ns=ROLLOUT_NOW + 2 * S)
-    assert found.rollout is not None
-    assert (found.rollout.name, found.rollout.verdict) == ("again", None)
+    answer = page_of(store, now_unix_ns=ROLLOUT_NOW + 2 * S)
+    assert answer.rollout is not None
+    assert (answer.rollout.name, answer.rollout.verdict) == ("again", None)
 
 
 def test_every_dimension_has_its_values(tmp_path: Path) -> None:
@@ -265,6 +265,6 @@ def test_every_dimension_has_its_values(tmp_path: Path) -> None:
             by_value[turn.noise_profile] += 1
     asked = replace(question_of(default_plan("control", "streaming"), None), slices=("noise_profile", "route"))
     with asking(fill_store(tmp_path, RUN)) as connection:
-        found = read_cohorts(connection, asked)
-    assert found.candidate.labels["noise_profile"] == tuple(sorted(by_value))
-    assert found.control.labels == found.candidate.labels
+        cohorts = read_cohorts(connection, asked)
+    assert cohorts.candidate.labels["noise_profile"] == tuple(sorted(by_value))
+    assert cohorts.control.labels == cohorts.candidate.labels

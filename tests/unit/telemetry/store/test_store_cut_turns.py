@@ -58,7 +58,7 @@ def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
     """All 20 answers would have been late: the ones cut before they came count as late, too."""
     late = [client_turn(index, voice_to_voice_ms=2_000) for index in range(20)]
     some_cut = [*late[:10], *(cut(index, 1_500) for index in range(10, 20))]
-    (fast,) = [each for each in default_objectives() if each.metric == "voice_to_voice"]
+    (fast,) = [objective for objective in default_objectives() if objective.metric == "voice_to_voice"]
     with store(tmp_path / "whole", late) as whole, store(tmp_path / "cut", some_cut) as cut_off:
         assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == EligibleTurns(0, 20)
 
@@ -96,8 +96,8 @@ def test_impossible_values_and_late_spans_are_counted_by_cause(tmp_path: Path) -
         )
     ]
     with store(tmp_path, [heard, client_turn(1), client_turn(2), *reported]) as reader:
-        found = reader.summary(Filter(run_id="run-1")).contradictions
-        assert found == Contradictions(
+        contradictions = reader.summary(Filter(run_id="run-1")).contradictions
+        assert contradictions == Contradictions(
             (
                 ContradictedValue("service", "endpointing", "longer_than_span", 2),
                 ContradictedValue("service", "voice_to_voice", "not_a_number", 2),
@@ -112,7 +112,7 @@ def test_impossible_values_and_late_spans_are_counted_by_cause(tmp_path: Path) -
             ("voice_to_voice", 2),
         ]
         assert (of_service.late_spans, of_service.revised_turns) == (5, 2)
-        assert found.texts == {
+        assert contradictions.texts == {
             "withheld": (
                 "5 impossible values (2 × endpointing, reported: longer than the span that states it; "
                 "2 × voice to voice, reported: not a number, or more than a day; "

@@ -56,9 +56,9 @@ def test_interval_holds_exact_percentile_in_93_of_100_draws(kind: str) -> None:
     held = dict.fromkeys(FRACTIONS, 0)
     for _ in range(DRAWS):
         is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
-        found = estimate(values[is_drawn], of_call[is_drawn], FRACTIONS)
-        assert found is not None
-        for fraction, truth, (low, high) in zip(FRACTIONS, expected, found.within, strict=True):
+        answer = estimate(values[is_drawn], of_call[is_drawn], FRACTIONS)
+        assert answer is not None
+        for fraction, truth, (low, high) in zip(FRACTIONS, expected, answer.within, strict=True):
             held[fraction] += low <= truth <= high
     assert {fraction: count / DRAWS for fraction, count in held.items() if count < 0.93 * DRAWS} == {}
 
@@ -70,9 +70,9 @@ def test_interval_with_turns_taken_as_independent_is_too_narrow() -> None:
     truth, held = exact(values.tolist(), 0.95), 0
     for _ in range(DRAWS):
         is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
-        found = estimate(values[is_drawn], np.arange(np.count_nonzero(is_drawn)), (0.95,))
-        assert found is not None
-        held += found.within[0][0] <= truth <= found.within[0][1]
+        answer = estimate(values[is_drawn], np.arange(np.count_nonzero(is_drawn)), (0.95,))
+        assert answer is not None
+        held += answer.within[0][0] <= truth <= answer.within[0][1]
     assert held < 0.9 * DRAWS
 
 
@@ -131,9 +131,9 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def page_summary(store: Path, exact_turns: int) -> Summary:
-    found = StoreReader(store, exact_turns=exact_turns).page(PageQuestion()).summary
-    assert found is not None
-    return found
+    summary = StoreReader(store, exact_turns=exact_turns).page(PageQuestion()).summary
+    assert summary is not None
+    return summary
 
 
 def holds(estimated: MetricStats, exact: MetricStats) -> bool:
@@ -144,7 +144,7 @@ def holds(estimated: MetricStats, exact: MetricStats) -> bool:
         assert low <= getattr(estimated, name) <= high
         assert low < high
     counts = ("n", "max", "eligible", "unanswered", "withheld")
-    assert [getattr(estimated, each) for each in counts] == [getattr(exact, each) for each in counts]
+    assert [getattr(estimated, name) for name in counts] == [getattr(exact, name) for name in counts]
     return all(low <= getattr(exact, name) <= high for name, (low, high) in within.items())
 
 
@@ -158,7 +158,7 @@ def test_page_of_many_turns_estimates_large_group_percentiles(store: Path) -> No
         assert holds(estimated.metrics[name], exactly.metrics[name])
     assert (estimated.metrics["voice_to_voice"].stated_estimates or "").startswith("estimated from one call in 16; ")
     assert exactly.metrics["voice_to_voice"].stated_estimates is None
-    bounds, true = (each.metrics["voice_to_voice"].measured_within for each in (estimated, exactly))
+    bounds, true = (summary.metrics["voice_to_voice"].measured_within for summary in (estimated, exactly))
     assert bounds is not None
     assert true is not None
     assert bounds.p95 is not None
@@ -189,13 +189,13 @@ def test_page_of_many_turns_in_small_groups_stays_exact(store: Path) -> None:
 @pytest.mark.usefixtures("few_are_many")
 def test_every_call_is_wholly_in_the_sample_or_out(store: Path) -> None:
     with StoreReader(store) as reader:
-        found = reader._ask(
+        rows = reader._ask(
             lambda connection: connection.execute(
                 f"SELECT count(*) FROM turns WHERE {CALL} % {ONE_IN} = 0 GROUP BY call_id"
             ).fetchall()
         )
-    assert {turns for (turns,) in found} == {TURNS}
-    assert CALLS / ONE_IN * 0.8 < len(found) < CALLS / ONE_IN * 1.2
+    assert {turns for (turns,) in rows} == {TURNS}
+    assert CALLS / ONE_IN * 0.8 < len(rows) < CALLS / ONE_IN * 1.2
 
 
 @pytest.mark.slow

@@ -52,15 +52,15 @@ def test_the_planted_domain_comes_first(store: Path) -> None:
     clients = [turn for turn in planted().turns if turn.source == "client"]
     bad = [turn for turn in clients if is_good(HEARD, turn) is False]
     with StoreReader(store) as reader:
-        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
-    assert (found.selected, found.others) == (len(bad), TURNS - len(bad))
-    first = found.dimensions[0]
+        answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+    assert (answer.selected, answer.others) == (len(bad), TURNS - len(bad))
+    first = answer.dimensions[0]
     assert (first.name, first.is_shown) == ("domain", True)
     assert first.value is not None
     assert (first.value.label, first.value.selected) == (SLOW, sum(turn.domain == SLOW for turn in bad))
-    assert [each.name for each in found.dimensions if each.is_shown] == ["domain"]
-    assert {each.name for each in found.dimensions} == set(DIMENSIONS)
-    assert {each.name: each.untried for each in found.dimensions if each.untried} == {
+    assert [dimension.name for dimension in answer.dimensions if dimension.is_shown] == ["domain"]
+    assert {dimension.name for dimension in answer.dimensions} == set(DIMENSIONS)
+    assert {dimension.name: dimension.untried for dimension in answer.dimensions if dimension.untried} == {
         "cohort": "not reported",
         "noise": "not reported",
         "channel": "not reported",
@@ -111,14 +111,14 @@ def test_cause_comes_first_and_alone_in_any_dimension(tmp_path: Path, dimension:
         llm_ms = 150 + (600 if is_of_slow and chance.random() < 0.7 else 0)
         turns.append(exchange(index, llm_ms=llm_ms, **fields)[0])
     with StoreReader(fill_store(tmp_path, Run(turns))) as reader:
-        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
-    assert [each.untried for each in found.dimensions] == [None] * len(DIMENSIONS)
-    assert [each.name for each in found.dimensions if each.is_shown] == [dimension]
-    first = found.dimensions[0].value
+        answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+    assert [explained.untried for explained in answer.dimensions] == [None] * len(DIMENSIONS)
+    assert [explained.name for explained in answer.dimensions if explained.is_shown] == [dimension]
+    first = answer.dimensions[0].value
     assert first is not None
     assert first.label == VALUES[dimension][2]
-    assert first.selected == found.selected
-    assert 20 < found.selected < TURNS // 3
+    assert first.selected == answer.selected
+    assert 20 < answer.selected < TURNS // 3
 
 
 def test_a_cause_is_planted_in_every_dimension() -> None:
@@ -147,22 +147,22 @@ def test_a_selection_is_what_meets_all_that_was_asked(store: Path) -> None:
     }
     with StoreReader(store) as reader:
         for selection, expected in cases.items():
-            found = reader.explanation(ExplanationQuestion(selection, Filter("run-1")))
-            assert (found.selected, found.others) == (expected, TURNS - expected), selection
+            answer = reader.explanation(ExplanationQuestion(selection, Filter("run-1")))
+            assert (answer.selected, answer.others) == (expected, TURNS - expected), selection
         with pytest.raises(StoreError, match="no metric 'nonsense'"):
             reader.explanation(ExplanationQuestion(TurnSelection(metric="nonsense")))
         nothing = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("gone")))
     assert (nothing.selected, nothing.others) == (0, 0)
-    assert {each.untried for each in nothing.dimensions} == {"not reported"}
+    assert {dimension.untried for dimension in nothing.dimensions} == {"not reported"}
 
 
 def test_sample_is_used_for_many_turns(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanation, "MOST_TURNS", TURNS - 1)
     with StoreReader(store) as reader:
-        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+        answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
         every = reader.explanation(ExplanationQuestion(TurnSelection(metric="itl", at_least=0), Filter("run-1")))
-    assert found.is_sample
-    assert found.dimensions[0].name == "domain"
+    assert answer.is_sample
+    assert answer.dimensions[0].name == "domain"
     assert 0.35 < every.selected / TURNS < 0.65, "of every other call"
 
 
@@ -170,6 +170,6 @@ def test_a_service_s_own_turns_are_explained(tmp_path: Path) -> None:
     run_id = "service:assistant:2026-09-21"
     turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in planted().turns if turn.source == "service"]
     with StoreReader(fill_store(tmp_path / "services", Run(turns))) as reader:
-        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter(run_id)))
-    assert found.selected + found.others == TURNS
-    assert found.dimensions[0].name == "domain"
+        answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter(run_id)))
+    assert answer.selected + answer.others == TURNS
+    assert answer.dimensions[0].name == "domain"

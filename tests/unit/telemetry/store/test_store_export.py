@@ -87,10 +87,10 @@ def test_the_columns_are_those_of_the_collector_in_its_order(tmp_path: Path) -> 
     declared = [line.split(" ", 1) for line in CLICKHOUSE_COLUMNS.split("\n") if line]
     _exported(tmp_path, _span())
     schema = pq.read_schema(tmp_path / "out" / "otel_traces-00001.parquet")
-    found = [
+    columns = [
         [field.name, re.sub(r" \('[^)]*'\)", "", str(field.type)).replace("<element: ", "<item: ")] for field in schema
     ]
-    assert found == [[name, _arrow(kind)] for name, kind in declared]
+    assert columns == [[name, _arrow(kind)] for name, kind in declared]
 
 
 # Attributes of every type, and what the Collector makes of each.
@@ -255,8 +255,8 @@ def test_folder_without_store_is_refused(tmp_path: Path) -> None:
 
 def _rows(directory: Path, table: str) -> list[tuple[object, ...]]:
     with read_only(directory) as database, database.snapshot() as cursor:
-        found = cursor.execute(f"SELECT * EXCLUDE (stored_unix_ns, commit_number) FROM {table}").fetchall()  # noqa: S608
-    return sorted(found, key=str)
+        rows = cursor.execute(f"SELECT * EXCLUDE (stored_unix_ns, commit_number) FROM {table}").fetchall()  # noqa: S608
+    return sorted(rows, key=str)
 
 
 @pytest.mark.slow

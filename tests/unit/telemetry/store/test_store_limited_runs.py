@@ -22,7 +22,7 @@ NOW = START_UNIX_NS + 3600 * SECOND
 
 def of_run(run_id: str, turns: int, *, invalid: int = 0, silent: int = 0) -> list[Turn]:
     """Turns of which the first are invalid; of the silent ones, that asked nothing, every one."""
-    found = [
+    made = [
         msgspec.structs.replace(
             client_turn(index, run_id=run_id, process_id=f"worker-{run_id}", call_id=f"{run_id}-{index}"),
             span_id=f"{crc32(run_id.encode()):08x}{index:08x}",
@@ -30,9 +30,9 @@ def of_run(run_id: str, turns: int, *, invalid: int = 0, silent: int = 0) -> lis
         )
         for index in range(turns)
     ]
-    return found + [
-        msgspec.structs.replace(each, turn_kind="silence", outcome="invalid", span_id=f"f{each.span_id[1:]}")
-        for each in found[:silent]
+    return made + [
+        msgspec.structs.replace(turn, turn_kind="silence", outcome="invalid", span_id=f"f{turn.span_id[1:]}")
+        for turn in made[:silent]
     ]
 
 

@@ -55,7 +55,7 @@ def true_latency(turn: Turn, dice: random.Random, arrived: str) -> int | None:
     errors = (turn.speech_end_uncertainty_ns, turn.held_up_ns, turn.stamp_error_ns)
     if None in errors:
         return dice.choice((-1, 1)) * 10**12
-    annotated, held_up, stamp = (each or 0 for each in errors)
+    annotated, held_up, stamp = (error or 0 for error in errors)
     truly_ended = end + dice.randint(0, turn.speech_end_later_ns or 0) + dice.randint(-annotated, annotated)
     arrived_truly = arrival - dice.randint(0, getattr(turn, f"{arrived}_earlier_ns")) + dice.randint(-stamp, stamp)
     return arrived_truly - dice.randint(0, held_up) - truly_ended
@@ -82,13 +82,13 @@ def test_the_true_statistics_lie_within_what_is_stated(tmp_path: Path, seed: int
     turns = [measured(turn, dice, unknown) for turn in run]
     valid = [turn for turn in turns if turn.outcome != "invalid"]
     with reader_of(tmp_path, *turns) as reader:
-        found = reader.summary().metrics
+        metrics = reader.summary().metrics
     checked = 0
     for again in range(20):
         dice = random.Random(f"{seed}/{again}")
         for name, arrived in ARRIVES.items():
             truly = statistics([value for turn in valid if (value := true_latency(turn, dice, arrived)) is not None])
-            within = found[name].measured_within
+            within = metrics[name].measured_within
             assert within is not None
             for statistic in STATISTICS:
                 bounds = getattr(within, statistic)
@@ -197,11 +197,11 @@ def test_turns_of_a_segment_without_bounds_are_unknown(tmp_path: Path, monkeypat
 def test_every_metric_states_its_bounds(tmp_path: Path) -> None:
     run = [turn for turn in synthetic_run(turns=60).turns if turn.source == "client"]
     with reader_of(tmp_path, *(stated(turn, arrival_uncertainty_worst_ns=0) for turn in run)) as reader:
-        found = reader.summary().metrics
-    measured = {name for name in METRICS if found[name].n}
+        metrics = reader.summary().metrics
+    measured = {name for name in METRICS if metrics[name].n}
     assert len(measured) > 12
     for name in measured:
-        stats, within = found[name], found[name].measured_within
+        stats, within = metrics[name], metrics[name].measured_within
         assert within is not None
         assert within.turns_unknown == 0
         for statistic in STATISTICS:

@@ -55,8 +55,8 @@ def stored(folder: Path, *commits: tuple[int, Sequence[Turn]]) -> Path:
 
 def newest(folder: Path) -> str | None:
     with StoreReader(folder) as reader:
-        found = newest_run(reader.runs())
-    return None if found is None else found.run_id
+        newest_record = newest_run(reader.runs())
+    return None if newest_record is None else newest_record.run_id
 
 
 def test_service_turns_of_future_do_not_hide_run_of_callers(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_a_page_s_window_ends_with_what_has_come(tmp_path: Path) -> None:
     day = service_run_id("bot", START_UNIX_NS)
     some = [*turns(day, START_UNIX_NS, 10), *turns(day, START_UNIX_NS + 20 * MINUTE)]
     with StoreReader(stored(tmp_path, (1, some))) as reader:
-        found = reader.cache_page(ViewQuestion(window_ns=5 * MINUTE))
-    assert found.summary is not None
-    assert found.summary.turns.total == 13
+        page = reader.cache_page(ViewQuestion(window_ns=5 * MINUTE))
+    assert page.summary is not None
+    assert page.summary.turns.total == 13
 
 
 def test_a_process_of_the_future_is_not_at_work() -> None:
@@ -110,4 +110,4 @@ def test_run_list_puts_run_of_future_where_it_was_stored(tmp_path: Path) -> None
     ahead, callers = service_turns(START_UNIX_NS + 2 * DAY), turns("run-1", START_UNIX_NS + MINUTE)
     folder = stored(tmp_path, (0, ahead), (2, callers))
     listed = RunCatalog([str(folder)], default_objectives()).entries(now_unix_ns=START_UNIX_NS + 5 * MINUTE)
-    assert [each.run_id for each in listed] == ["run-1", ahead[0].run_id]
+    assert [run.run_id for run in listed] == ["run-1", ahead[0].run_id]

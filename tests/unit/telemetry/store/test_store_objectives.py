@@ -48,7 +48,7 @@ OBJECTIVES = [
 def mixed_turns(seed: int) -> list[Turn]:
     """A run whose turns differ in all that the rule asks: cut, withheld, of unknown uncertainty, without a cohort."""
     dice = random.Random(seed)
-    found: list[Turn] = []
+    made: list[Turn] = []
     for turn in synthetic_run(turns=200, seed=seed).turns:
         changes: dict[str, object] = {"speech_end_uncertainty_ns": dice.choice((None, 0, 15 * MS, 40 * MS))}
         if dice.random() < 0.15:
@@ -66,8 +66,8 @@ def mixed_turns(seed: int) -> list[Turn]:
             changes |= {"outcome": "interrupted", "first_audio_perf_ns": None, "failure_kind": "interrupted"}
         if dice.random() < 0.1:
             changes |= {"cohort": None}
-        found.append(msgspec.structs.replace(turn, **changes))
-    return found
+        made.append(msgspec.structs.replace(turn, **changes))
+    return made
 
 
 @pytest.mark.slow
@@ -79,9 +79,9 @@ def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: P
         assert set(counts.cohorts) == {"control", "streaming"}
         for cohort in (None, "control", "streaming"):
             mine = [turn for turn in seen if cohort is None or turn.cohort == cohort]
-            found, expected = counts if cohort is None else counts.of_cohort(cohort), count_turns(mine)
+            counted, expected = counts if cohort is None else counts.of_cohort(cohort), count_turns(mine)
             for objective in OBJECTIVES:
-                assert found.count(objective) == expected(objective), (cohort, objective.name)
+                assert counted.count(objective) == expected(objective), (cohort, objective.name)
 
 
 @pytest.mark.slow
@@ -90,13 +90,16 @@ def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(tmp_path: Path
     seen = turns_near_thresholds(seed)
     with StoreReader(fill_store(tmp_path, Run(turns=seen))) as reader:
         # One at a time: together they tell nearly every turn apart.
-        counts = {each.name: reader.objective_counts(Filter(run_id="run-1"), [each]).count(each) for each in NEAR}
+        counts = {
+            objective.name: reader.objective_counts(Filter(run_id="run-1"), [objective]).count(objective)
+            for objective in NEAR
+        }
     expected = count_turns(seen)
     for objective in NEAR:
         assert counts[objective.name] == expected(objective), objective.name
-    annotated = {each.name for each in NEAR if "speech bounds uncertain" in expected(each).open}
+    annotated = {objective.name for objective in NEAR if "speech bounds uncertain" in expected(objective).open}
     assert annotated >= {m.name for m in METRICS.values() if m.counts_from is not None} | {"talk_over", "slower"}
-    assert all("generator" in expected(each).open for each in NEAR if each.kind == "metric")
+    assert all("generator" in expected(objective).open for objective in NEAR if objective.kind == "metric")
 
 
 def judged_in_sql(seen: list[Turn], objectives: list[Objective], source: Source) -> list[list[Judgment | None]]:
@@ -106,19 +109,19 @@ def judged_in_sql(seen: list[Turn], objectives: list[Objective], source: Source)
     with duckdb.connect() as connection:
         connection.register("sent", turns_table(seen))
         connection.execute("CREATE TABLE turns AS SELECT row_number() OVER () AS place, * FROM sent")
-        found = connection.execute(f"SELECT {columns} FROM {table.sql} ORDER BY place", table.values).fetchall()
-    return [[None if code is None else JUDGMENTS[code] for code in of] for of in zip(*found, strict=True)]
+        rows = connection.execute(f"SELECT {columns} FROM {table.sql} ORDER BY place", table.values).fetchall()
+    return [[None if code is None else JUDGMENTS[code] for code in of] for of in zip(*rows, strict=True)]
 
 
 def judged_one_by_one(seen: list[Turn], objectives: list[Objective], source: Source) -> list[list[Judgment | None]]:
     mine = [turn for turn in seen if turn.source == source]
-    found: list[list[Judgment | None]] = []
+    rows: list[list[Judgment | None]] = []
     for objective in objectives:
         shown = {turn.run_id for turn in mine if has_value(objective, turn)}
-        found.append(
+        rows.append(
             [resolve(judge_turn(objective, turn, source), objective, has_value=turn.run_id in shown) for turn in mine]
         )
-    return found
+    return rows
 
 
 @pytest.mark.slow
@@ -151,8 +154,8 @@ def _turns_and_objectives(draw: st.DrawFn) -> tuple[list[Turn], list[Objective]]
         near = [0.0]
         for turn in seen:
             bounds = metric_bounds(turn, metric) or (), measured_bounds(turn, metric) or ()
-            found = (metric.value(turn), *bounds[0], *bounds[1])
-            near += [value for value in found if value is not None and math.isfinite(value)]
+            values = (metric.value(turn), *bounds[0], *bounds[1])
+            near += [value for value in values if value is not None and math.isfinite(value)]
         threshold = draw(st.sampled_from(near)) + draw(st.sampled_from((0, 1, -1, 0.5)))
         objectives.append(Objective(name, "metric", 0.9, name, threshold, cohort=draw(st.sampled_from((None, "")))))
     return seen, objectives
@@ -232,7 +235,7 @@ def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
     calls: dict[str, list[Turn]] = {}
     for turn in seen:
         calls.setdefault(turn.call_id, []).append(turn)
-    objectives = [each for each in OBJECTIVES if not each.name.startswith(("wer", "jitter", "packet"))]
+    objectives = [candidate for candidate in OBJECTIVES if not candidate.name.startswith(("wer", "jitter", "packet"))]
     with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: 2**61) as reader:
         evidence = reader.run_verdict(Filter(run_id="run-1"), objectives)
     known = 0
@@ -240,11 +243,11 @@ def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
         # Whether a stage without a value is bad is asked of the whole run.
         of_run = count_turns(seen)(objective)
         shows = any(turn.source == "client" and has_value(objective, turn) for turn in seen)
-        found: list[tuple[int, int]] = []
+        counts: list[tuple[int, int]] = []
         for some in calls.values():
             judged = [resolve(judge_turn(objective, turn), objective, has_value=shows) for turn in some]
-            found.append((judged.count(Judgment.GOOD), sum(each in DECIDED for each in judged)))
-        good, decided = (np.array(each) for each in zip(*found, strict=True))
+            counts.append((judged.count(Judgment.GOOD), sum(judgment in DECIDED for judgment in judged)))
+        good, decided = (np.array(column) for column in zip(*counts, strict=True))
         assert (good.sum(), decided.sum()) == (of_run.good, of_run.decided), objective.name
         expected = grouped_interval(good, decided)
         assert evidence.sampling.get(objective.name) == pytest.approx(expected), objective.name

@@ -39,7 +39,7 @@ RUNS = ("fine", LIMITED, "other")
 def mixed_turns(seed: int = 5, turns: int = 900) -> list[Turn]:
     """Turns of the last 35 days, of three runs that went on all the time, in all that a page is narrowed by."""
     dice = Random(seed)
-    found: list[Turn] = []
+    made: list[Turn] = []
     for index in range(turns):
         run_id = RUNS[index % 3]
         age = dice.choice((35 * DAY_NS, 8 * HOUR, HOUR)) * dice.random()
@@ -58,8 +58,8 @@ def mixed_turns(seed: int = 5, turns: int = 900) -> list[Turn]:
             phase_kind="ramp" if index % 7 == 0 else None,
         )
         is_invalid = dice.random() < 0.25 if run_id == LIMITED else index in (30, 32, 60, 62)
-        found.append(msgspec.structs.replace(turn, outcome="invalid") if is_invalid else turn)
-    return sorted(found, key=lambda turn: turn.started_unix_ns)
+        made.append(msgspec.structs.replace(turn, outcome="invalid") if is_invalid else turn)
+    return sorted(made, key=lambda turn: turn.started_unix_ns)
 
 
 TURNS = mixed_turns()
@@ -126,7 +126,7 @@ def test_every_count_is_of_the_turns_that_the_filter_means(reader: StoreReader, 
     begun = [turn.started_unix_ns for turn in turns if turn.outcome != "invalid"]
     assert page.burn.newest_unix_ns == max(begun, default=None)
     for objective in (FAST, WELL):
-        budget = next(each for each in page.burn.budgets if each.name == objective.name)
+        budget = next(candidate for candidate in page.burn.budgets if candidate.name == objective.name)
         for window in budget.windows:
             expected = good_and_eligible(meant(f, NOW - window_ns(window.window) + 1), objective)
             assert (window.counts.good, window.counts.eligible) == expected, (objective.name, window.window)
@@ -143,7 +143,7 @@ def test_the_filters_are_about_turns_that_differ() -> None:
 
 def test_choices_are_values_that_occur_in_the_period(reader: StoreReader) -> None:
     page = reader.objectives_page([FAST])
-    assert {each.run_id for each in page.runs} == set(RUNS)
+    assert {run.run_id for run in page.runs} == set(RUNS)
     assert page.run is None
     assert page.choices == {
         "cohort": ("a", "b"),
@@ -180,11 +180,11 @@ def test_runs_with_turns_in_period_are_offered_newest_first(tmp_path: Path, monk
     turns = [*of_run("new", range(3)), *of_run("mid", range(3), 2 * HOUR, cohort="c"), *of_run("old", range(3), DAY_NS)]
     fill_store(tmp_path, Run(turns=turns), Run(turns=of_run("gone", range(3), 29 * DAY_NS, cohort="gone")))
     with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as opened:
-        assert [each.run_id for each in opened.objectives_page([FAST]).runs] == ["new", "mid", "old"]
+        assert [run.run_id for run in opened.objectives_page([FAST]).runs] == ["new", "mid", "old"]
         assert opened.objectives_page([FAST], Filter("mid")).choices["cohort"] == ("c",)
         monkeypatch.setattr(burn_rates, "MOST_RUNS", 2)
         gone = opened.objectives_page([FAST], Filter("gone"))
-    assert [each.run_id for each in gone.runs] == ["new", "mid"]
+    assert [run.run_id for run in gone.runs] == ["new", "mid"]
     assert gone.run is not None
     assert gone.run.run_id == "gone"
     assert gone.burn.newest_unix_ns is None
@@ -213,10 +213,17 @@ def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path) -> 
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as opened:
 
         def evidence(f: Filter) -> tuple[int, int, int, str | None, int | None, int]:
-            found = opened.objectives_page([FAST], f).evidence
-            assert found.loss is not None
-            loss = found.loss
-            return found.runs, found.calibrated, loss.missing, found.calibrated_to_ms, loss.emitted, loss.received
+            evidence = opened.objectives_page([FAST], f).evidence
+            assert evidence.loss is not None
+            loss = evidence.loss
+            return (
+                evidence.runs,
+                evidence.calibrated,
+                loss.missing,
+                evidence.calibrated_to_ms,
+                loss.emitted,
+                loss.received,
+            )
 
         assert evidence(Filter()) == (3, 2, 4, "1.2", None, 8 + 10 + 4)
         assert evidence(Filter("holes")) == (1, 1, 2, "0.4", 10, 8)
@@ -233,7 +240,7 @@ def test_a_day_of_a_service_is_a_run_as_any_other(tmp_path: Path) -> None:
     fill_store(tmp_path, Run(turns=[*of_run("called", range(20), cohort="y"), *reported]))
     with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as opened:
         every, narrowed = opened.objectives_page([FAST]), opened.objectives_page([FAST], Filter(day))
-    assert {each.run_id for each in every.runs} == {"called", day}
+    assert {run.run_id for run in every.runs} == {"called", day}
     assert (every.burn.source, every.burn.counted.total, every.choices["cohort"]) == ("client", 20, ("y",))
     assert (narrowed.burn.source, narrowed.burn.counted, narrowed.evidence.runs) == ("service", CountedTurns(30), 1)
     assert narrowed.choices["cohort"] == ("x",)

@@ -90,11 +90,11 @@ def turns_arriving(store: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[St
             writer.append(Batch([turn_of(index) for index in range(batch * BATCH, (batch + 1) * BATCH)]))
 
         def executed(connection: StoreConnection, *asked: Any) -> duckdb.DuckDBPyConnection:
-            found = execute(connection, *asked)
+            result = execute(connection, *asked)
             if left[0]:
                 left[0] -= 1
                 arrive()
-            return found
+            return result
 
         def asked(database: Database) -> Any:
             left[0] = ARRIVING
@@ -158,14 +158,14 @@ def counts_of_cache_page(reader: StoreReader) -> dict[str, int]:
     page = reader.cache_page(ViewQuestion(Filter("run-1")))
     assert page.run is not None
     assert page.summary is not None
-    found = page.cache
+    cache = page.cache
     return {
         "run": page.run.turns,
         "summary": page.summary.turns.total,
-        "cache": found.turns * 5 // 4,
-        "hits": found.hits * 5 // 2,
-        "tiers": sum(map(sum, found.tiers.counts.values())) * 5 // 4,
-        "routes": sum(group.turns for group in found.waits["route"]) * 5 // 4,
+        "cache": cache.turns * 5 // 4,
+        "hits": cache.hits * 5 // 2,
+        "tiers": sum(map(sum, cache.tiers.counts.values())) * 5 // 4,
+        "routes": sum(group.turns for group in cache.waits["route"]) * 5 // 4,
     }
 
 
@@ -173,14 +173,14 @@ def counts_of_instrument_page(reader: StoreReader) -> dict[str, int]:
     page = reader.instrument_page(ViewQuestion(Filter("run-1")))
     assert page.run is not None
     assert page.summary is not None
-    found = page.instrument
+    instrument = page.instrument
     return {
         "run": page.run.turns,
         "summary": page.summary.turns.total,
-        "stamps": found.stamps["kernel"],
-        "pacers": found.pacers["timerfd"],
-        "invalid": sum(map(sum, found.invalid.counts.values())) * 5,
-        "received": sum(process.received for process in found.loss),
+        "stamps": instrument.stamps["kernel"],
+        "pacers": instrument.pacers["timerfd"],
+        "invalid": sum(map(sum, instrument.invalid.counts.values())) * 5,
+        "received": sum(process.received for process in instrument.loss),
     }
 
 
@@ -199,20 +199,20 @@ def counts_of_several(reader: StoreReader) -> dict[str, int]:
 
 def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
     page = reader.objectives_page([HEARD])
-    found = page.burn
-    (budget,) = found.budgets
+    burn = page.burn
+    (budget,) = burn.budgets
     (run,) = page.runs
     assert page.evidence.loss is not None
     assert page.choices["cohort"] == ("a", "b")
-    assert found.newest_unix_ns is not None
+    assert burn.newest_unix_ns is not None
     return {
-        **{each.window: each.counts.eligible for each in budget.windows},
-        "days": sum(each.counts.eligible for each in budget.days),
+        **{window.window: window.counts.eligible for window in budget.windows},
+        "days": sum(day.counts.eligible for day in budget.days),
         "run": run.turns,
-        "counted": found.counted.total,
-        "invalid": found.counted.invalid * 5,
+        "counted": burn.counted.total,
+        "invalid": burn.counted.invalid * 5,
         "received": page.evidence.loss.received,
-        "newest": (found.newest_unix_ns - START_UNIX_NS) // SECOND + 2,  # the last of each batch is invalid
+        "newest": (burn.newest_unix_ns - START_UNIX_NS) // SECOND + 2,  # the last of each batch is invalid
     }
 
 
@@ -234,8 +234,8 @@ def test_every_figure_of_answer_counts_turns_of_one_moment(
     with turns_arriving(tmp_path, monkeypatch) as reader:
         for question in range(3):
             known = BATCH * (1 + ARRIVING * question)
-            found = counts(reader)
-            assert found == dict.fromkeys(found, known)
+            current = counts(reader)
+            assert current == dict.fromkeys(current, known)
 
 
 @pytest.mark.slow

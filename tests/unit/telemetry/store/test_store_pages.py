@@ -44,38 +44,38 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
 )
 def test_a_page_is_what_each_question_answers(reader: StoreReader, f: Filter, window_s: int | None) -> None:
     window_ns = None if window_s is None else window_s * SECOND
-    found = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3, dots=100))
-    assert found.runs == reader.runs()
-    assert found.run is not None
-    assert found.summary is not None
-    assert found.run == next(run for run in found.runs if run.run_id == f.run_id)
+    answer = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3, dots=100))
+    assert answer.runs == reader.runs()
+    assert answer.run is not None
+    assert answer.summary is not None
+    assert answer.run == next(run for run in answer.runs if run.run_id == f.run_id)
     if window_ns is not None:
-        f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=found.run.last_unix_ns - window_ns)
-    assert found.filter == f
-    assert found.summary == reader.summary(f)
-    buckets = buckets_for(found.summary.turns.eligible, PageQuestion())
-    assert found.timeline == reader.timeline(f, "voice_to_voice", buckets)
-    assert found.budget == reader.stage_budget(f)
-    assert found.slowest == reader.slowest(f, "voice_to_voice", 3)
-    assert found.counts == reader.objective_counts(f, OBJECTIVES)
-    few = found.summary.turns.total <= 100
-    assert found.dots == (reader.turns(f, 100, source="client") if few else ())
+        f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=answer.run.last_unix_ns - window_ns)
+    assert answer.filter == f
+    assert answer.summary == reader.summary(f)
+    buckets = buckets_for(answer.summary.turns.eligible, PageQuestion())
+    assert answer.timeline == reader.timeline(f, "voice_to_voice", buckets)
+    assert answer.budget == reader.stage_budget(f)
+    assert answer.slowest == reader.slowest(f, "voice_to_voice", 3)
+    assert answer.counts == reader.objective_counts(f, OBJECTIVES)
+    few = answer.summary.turns.total <= 100
+    assert answer.dots == (reader.turns(f, 100, source="client") if few else ())
     # To choose from is all that the run has, whatever the page is narrowed to.
-    assert found.choices == reader.dimension_values(Filter(run_id=f.run_id))
-    assert reader.turns_page(TurnsQuestion(f)).choices == found.choices
+    assert answer.choices == reader.dimension_values(Filter(run_id=f.run_id))
+    assert reader.turns_page(TurnsQuestion(f)).choices == answer.choices
 
 
 @pytest.mark.slow
 def test_the_newest_run_is_meant_when_none_is_named(reader: StoreReader) -> None:
-    found = reader.page(PageQuestion())
-    assert found.run is not None
-    assert (found.run.run_id, found.filter) == ("run-2", Filter(run_id="run-2"))
+    answer = reader.page(PageQuestion())
+    assert answer.run is not None
+    assert (answer.run.run_id, answer.filter) == ("run-2", Filter(run_id="run-2"))
 
 
 @pytest.mark.slow
 def test_a_run_that_is_not_there_is_not_replaced(reader: StoreReader, tmp_path: Path) -> None:
-    found = reader.page(PageQuestion(Filter(run_id="gone")))
-    assert (found.run, found.summary, len(found.runs)) == (None, None, 2)
+    answer = reader.page(PageQuestion(Filter(run_id="gone")))
+    assert (answer.run, answer.summary, len(answer.runs)) == (None, None, 2)
     with pytest.raises(StoreError, match="there is no metric 'speed'"):
         reader.page(PageQuestion(metric="speed"))
     with StoreReader(fill_store(tmp_path / "empty")) as empty:

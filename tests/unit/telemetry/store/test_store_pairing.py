@@ -69,11 +69,11 @@ def expected(turns: Sequence[Turn]) -> dict[Ids, tuple[str | None, ...]]:
         of_name = [c for c in clients if service.call_id.replace("-", "").lower().endswith(c.trace_id)]
         of_call = [c for c in clients if c.call_id == service.call_id]
         heard[service.trace_id, service.span_id] = next(iter(of_trace or of_name or of_call), None)
-    found: dict[Ids, tuple[str | None, ...]] = {(c.trace_id, c.span_id): (None, None, None) for c in clients}
+    calls: dict[Ids, tuple[str | None, ...]] = {(c.trace_id, c.span_id): (None, None, None) for c in clients}
     for service in services:
         ids, call = (service.trace_id, service.span_id), heard[service.trace_id, service.span_id]
         if call is None:
-            found[ids] = (None, None, None)
+            calls[ids] = (None, None, None)
             continue
         mine = [
             c
@@ -85,10 +85,10 @@ def expected(turns: Sequence[Turn]) -> dict[Ids, tuple[str | None, ...]]:
                 else c.response_id == service.response_id
             )
         ]
-        found[ids] = (call.run_id, call.trace_id, mine[0].span_id if mine else None)
-        if mine and found[mine[0].trace_id, mine[0].span_id][2] is None:
-            found[mine[0].trace_id, mine[0].span_id] = (service.run_id, *ids)
-    return found
+        calls[ids] = (call.run_id, call.trace_id, mine[0].span_id if mine else None)
+        if mine and calls[mine[0].trace_id, mine[0].span_id][2] is None:
+            calls[mine[0].trace_id, mine[0].span_id] = (service.run_id, *ids)
+    return calls
 
 
 def held(store: Path) -> dict[Ids, tuple[int | None, ...]]:
@@ -120,7 +120,7 @@ def heard_ms(turn: Turn) -> float | None:
 def differences_ms(turns: Sequence[Turn]) -> list[float]:
     """Client-heard minus service-reported, of valid turns, by the moment at which both believe that speech ended."""
     by_ids = {(turn.trace_id, turn.span_id): turn for turn in turns}
-    found: list[float] = []
+    values: list[float] = []
     for ids, (_, trace, span) in expected(turns).items():
         client = by_ids[ids]
         if client.source != "client" or client.outcome == "invalid" or trace is None or span is None:
@@ -128,8 +128,8 @@ def differences_ms(turns: Sequence[Turn]) -> list[float]:
         service = by_ids[trace, span]
         if (heard := heard_ms(client)) is not None and (reported := heard_ms(service)) is not None:
             later = ((service.speech_end_audio_ns or 0) - (client.speech_end_audio_ns or 0)) / MS
-            found.append(heard - reported - later)
-    return found
+            values.append(heard - reported - later)
+    return values
 
 
 @pytest.mark.slow

@@ -67,9 +67,9 @@ def _kept(directory: Path) -> dict[str | None, dict[str, object]]:
     """The points of a store by their kind, without what is unknown."""
     with read_only(directory) as database, database.snapshot() as cursor:
         statement = "SELECT * EXCLUDE (stored_unix_ns, commit_number) FROM points"
-        found = rows(StoreConnection(cursor, directory), statement)
-    assert len({row["kind"] for row in found}) == len(found)
-    return {row["kind"]: {name: value for name, value in row.items() if value is not None} for row in found}
+        written = rows(StoreConnection(cursor, directory), statement)
+    assert len({row["kind"] for row in written}) == len(written)
+    return {row["kind"]: {name: value for name, value in row.items() if value is not None} for row in written}
 
 
 def _assert_whole(directory: Path) -> None:

@@ -82,8 +82,8 @@ def test_generator_points_have_one_row_per_process_and_time(tmp_path: Path) -> N
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(points=output))
     with StoreReader(tmp_path) as reader:
-        found = reader.generator_points(Filter(run_id="run-1"))
-        assert [(each.process_id, each.cpu_ratio, each.frames_sent) for each in found] == [
+        points = reader.generator_points(Filter(run_id="run-1"))
+        assert [(point.process_id, point.cpu_ratio, point.frames_sent) for point in points] == [
             ("a", 0.25, None),
             ("b", 0.5, 1000),
         ]
@@ -142,7 +142,7 @@ def test_missing_turns_equal_gaps_in_sets_of_numbers(tmp_path: Path) -> None:
             missing = received = 0
             for (of_run, process), numbers in given.items():
                 if of_run == run_id:
-                    every = set[int]().union(*(found for (_, name), found in given.items() if name == process))
+                    every = set[int]().union(*(numbers for (_, name), numbers in given.items() if name == process))
                     lower = min(numbers) if min(every) < min(numbers) else 0
                     missing += len(set(range(lower, max(numbers) + 1)) - every)
                     received += len(numbers)

@@ -77,10 +77,10 @@ def _of_span(change: Callable[[SpanRow, Mapping[str, object]], SpanRow], read: C
         other = change(SPAN, {"my.own.note": TEXTS, "http.route": "/a", "n": 3})
         spans = [SPAN, other, replace(change(SPAN, attributes), scope_name=scope), SPAN, other]
         rows = table_without_text("spans", spans_table(spans)).to_pylist()
-        found = [span_from_row(row) for row in rows]
-        assert found[0] == found[3] == SPAN
-        assert read(found[1]) == read(found[4]) == {"http.route": "/a", "n": 3}
-        return read(found[2])
+        spans = [span_from_row(row) for row in rows]
+        assert spans[0] == spans[3] == SPAN
+        assert read(spans[1]) == read(spans[4]) == {"http.route": "/a", "n": 3}
+        return read(spans[2])
 
     return kept
 
@@ -192,15 +192,15 @@ def test_text_hidden_behind_number_in_message_is_left_out() -> None:
         (row,) = table.to_pylist()
         row["span_attributes"][0]["value"]["array_value"] = content
         altered = pa.Table.from_pylist([row], schema=table.schema)
-        (found,) = table_without_text("spans", altered).to_pylist()
-        assert found["span_attributes"] == []
+        (altered_row,) = table_without_text("spans", altered).to_pylist()
+        assert altered_row["span_attributes"] == []
 
 
 def test_tables_in_several_pieces_and_none_are_cleaned() -> None:
     table = spans_table([replace(SPAN, attributes={"a": TEXTS, "b": n}) for n in range(4)])
     pieces = pa.concat_tables([table.slice(1, 2), table.slice(3), table.slice(0, 0)])
-    found = [span_from_row(row) for row in table_without_text("spans", pieces).to_pylist()]
-    assert [span.attributes for span in found] == [{"b": 1}, {"b": 2}, {"b": 3}]
+    spans = [span_from_row(row) for row in table_without_text("spans", pieces).to_pylist()]
+    assert [span.attributes for span in spans] == [{"b": 1}, {"b": 2}, {"b": 3}]
     for name, schema in SCHEMAS.items():
         assert table_without_text(name, schema.empty_table()).equals(schema.empty_table())
 

@@ -79,9 +79,9 @@ def test_every_table_is_removed_from(tmp_path: Path, clock: _Clock) -> None:
         retention = Retention(writer, Keep(age_ns=HOUR), unix_ns=clock)
         while retention.remove_some():
             pass
-    found = check(tmp_path)
-    assert set(found.rows.values()) == {0}
-    assert set(found.removed) == {"turns", "spans", "points"}
+    result = check(tmp_path)
+    assert set(result.rows.values()) == {0}
+    assert set(result.removed) == {"turns", "spans", "points"}
 
 
 def test_without_a_limit_everything_stays(tmp_path: Path, clock: _Clock) -> None:

@@ -120,14 +120,18 @@ def test_units_that_met_both_cohorts_hold(tmp_path: Path, unit: str) -> None:
     units = {turn.user_id if unit == "user" else turn.call_id for turn in turns}
     code, printed = checked(tmp_path, plan_text(unit=unit), turns, json_file=tmp_path / "v.json")
     assert code is ExitCode.UNDECIDED
-    met = [{turn.cohort for turn in turns if each in (turn.user_id, turn.call_id)} for each in units]
-    both = sum(len(each) == 2 for each in met)
+    met = [{turn.cohort for turn in turns if name in (turn.user_id, turn.call_id)} for name in units]
+    both = sum(len(cohorts) == 2 for cohorts in met)
     assert f"{both} of {len(units)} {unit}s met both cohorts" in printed
     assert f"and the plan allows 1 %: let a {unit} keep its cohort" in printed
-    found = msgspec.json.decode((tmp_path / "v.json").read_bytes())
-    assert (found["units"]["unit"], found["units"]["seen"], found["units"]["contaminated"]) == (unit, len(units), both)
+    decoded = msgspec.json.decode((tmp_path / "v.json").read_bytes())
+    assert (decoded["units"]["unit"], decoded["units"]["seen"], decoded["units"]["contaminated"]) == (
+        unit,
+        len(units),
+        both,
+    )
     for role, name in (("candidate", "canary"), ("control", "stable")):
-        assert found["units"][role] == {"known": sum(each == {name} for each in met), "unnamed_calls": 0}
+        assert decoded["units"][role] == {"known": sum(cohorts == {name} for cohorts in met), "unnamed_calls": 0}
 
 
 def test_worse_candidate_with_contaminated_units_is_held(tmp_path: Path) -> None:
@@ -145,15 +149,15 @@ def test_the_plan_says_how_many_may_have(tmp_path: Path, allowed: str, code: Exi
     swapped = [msgspec.structs.replace(turn, cohort="stable") for turn in mine if turn.call_id in _calls(mine, 2)]
     turns = [*mine, *theirs, *(msgspec.structs.replace(t, span_id=t.span_id[::-1], sequence=None) for t in swapped)]
     limits = f"[completeness]\ncontaminated_units = {allowed}"
-    found, verdict = verdict_of(tmp_path, plan_text(unit=unit, limits=limits), turns)
+    returned, verdict = verdict_of(tmp_path, plan_text(unit=unit, limits=limits), turns)
     units = len({turn.user_id for turn in turns})
-    assert found is code
+    assert returned is code
     met = f"2 of {units} {unit}s met both cohorts"
     if code is ExitCode.OK:
         assert verdict["notes"][-1] == f"{met}, of which the plan allows 2 %"
     else:
         assert verdict["reasons"] == [f"{met} (0.9 %), and the plan allows 0.5 %: let a {unit} keep its cohort"]
-    known = [len({turn.call_id for turn in each}) for each in (mine, theirs)]
+    known = [len({turn.call_id for turn in side}) for side in (mine, theirs)]
     assert [verdict["units"][role]["known"] for role in ("candidate", "control")] == [known[0] - 2, known[1]]
     assert verdict["sample_ratio"]["share"] == (known[0] - 2) / (sum(known) - 2)
 
@@ -185,10 +189,10 @@ def test_units_are_counted_as_the_page_counts_them(tmp_path: Path) -> None:
 
 def verdict_of(folder: Path, text: str, turns: Sequence[Turn]) -> tuple[ExitCode, dict[str, Any]]:
     code, printed = checked(folder, text, turns, json_file=folder / "v.json")
-    found = msgspec.json.decode((folder / "v.json").read_bytes())
-    for note in found["notes"]:
+    decoded = msgspec.json.decode((folder / "v.json").read_bytes())
+    for note in decoded["notes"]:
         assert f"note: {note}" in printed
-    return code, found
+    return code, decoded
 
 
 def naming(first: int, unnamed: Callable[[int], bool]) -> Callable[[int], dict[str, Any]]:
@@ -215,20 +219,22 @@ def test_the_split_is_tested_over_the_users_that_are_known(
         *turns_of("canary", of=naming(0, of_canary)),
         *turns_of("stable", of=naming(10_000, of_stable)),
     ]
-    code, found = verdict_of(tmp_path, plan_text(unit="user"), turns)
-    assert code is ExitCode.OK, found["reasons"]
-    assert any(note in each for each in found["notes"]), found["notes"]
+    code, verdict = verdict_of(tmp_path, plan_text(unit="user"), turns)
+    assert code is ExitCode.OK, verdict["reasons"]
+    assert any(note in line for line in verdict["notes"]), verdict["notes"]
     unnamed = sum(turn.user_id is None for turn in turns)
-    assert any(f"{unnamed:,} turns of {len(turns):,} name no user" in each for each in found["notes"]) is bool(unnamed)
+    assert any(f"{unnamed:,} turns of {len(turns):,} name no user" in line for line in verdict["notes"]) is bool(
+        unnamed
+    )
     for role, name in (("candidate", "canary"), ("control", "stable")):
         mine = [turn for turn in turns if turn.cohort == name]
-        assert found["units"][role] == {
+        assert verdict["units"][role] == {
             "known": len({turn.user_id for turn in mine if turn.user_id is not None}),
             "unnamed_calls": len({turn.call_id for turn in mine if turn.user_id is None}),
         }
-    ratio = found["sample_ratio"]
+    ratio = verdict["sample_ratio"]
     if ratio is not None:
-        known = [found["units"][role]["known"] for role in ("candidate", "control")]
+        known = [verdict["units"][role]["known"] for role in ("candidate", "control")]
         assert ratio["share"] == known[0] / sum(known)
         assert ratio["detection_probability"] == 0.8
 
@@ -238,10 +244,10 @@ def test_lost_users_are_detected_among_unknown_ones(tmp_path: Path) -> None:
         *turns_of("canary", count=300, of=naming(0, lambda call: call == 1)),
         *turns_of("stable", of=naming(10_000, lambda call: call % 30 == 1)),
     ]
-    code, found = verdict_of(tmp_path, plan_text(unit="user"), turns)
+    code, verdict = verdict_of(tmp_path, plan_text(unit="user"), turns)
     assert code is ExitCode.UNDECIDED
-    assert found["reasons"][0].startswith("sample-ratio mismatch: ")
-    assert " users that are known are on canary, 50 % planned (p = " in found["reasons"][0]
+    assert verdict["reasons"][0].startswith("sample-ratio mismatch: ")
+    assert " users that are known are on canary, 50 % planned (p = " in verdict["reasons"][0]
 
 
 @pytest.mark.slow
@@ -259,15 +265,15 @@ def test_user_named_in_one_turn_is_user_of_whole_call(tmp_path: Path) -> None:
         ]
 
     mine, theirs = named(turns_of("canary")), named(turns_of("stable"))
-    calls = [len({turn.call_id for turn in each}) for each in (mine, theirs)]
-    code, found = verdict_of(tmp_path / "apart", plan_text(unit="user"), [*mine, *theirs])
+    calls = [len({turn.call_id for turn in side}) for side in (mine, theirs)]
+    code, verdict = verdict_of(tmp_path / "apart", plan_text(unit="user"), [*mine, *theirs])
     assert code is ExitCode.OK
-    assert [found["units"][role]["known"] for role in ("candidate", "control")] == calls
-    assert (found["units"]["unnamed_calls"], found["units"]["contaminated"]) == (0, 0)
+    assert [verdict["units"][role]["known"] for role in ("candidate", "control")] == calls
+    assert (verdict["units"]["unnamed_calls"], verdict["units"]["contaminated"]) == (0, 0)
     moved = [msgspec.structs.replace(t, cohort="stable", sequence=None) if t.user_id is None else t for t in mine]
-    code, found = verdict_of(tmp_path / "moved", plan_text(unit="user"), [*moved, *theirs])
+    code, verdict = verdict_of(tmp_path / "moved", plan_text(unit="user"), [*moved, *theirs])
     several = sum(len([turn for turn in mine if turn.call_id == call]) > 1 for call in {t.call_id for t in mine})
-    assert found["units"]["contaminated"] == several
+    assert verdict["units"]["contaminated"] == several
     assert code is ExitCode.UNDECIDED
 
 
@@ -276,10 +282,10 @@ def test_unnamed_calls_that_met_both_cohorts_are_named_calls(tmp_path: Path) -> 
         *turns_of("canary", of=lambda call: {"call_id": f"call-{call}"}),
         *turns_of("stable", of=lambda call: {"call_id": f"call-{call}"}),
     ]
-    code, found = verdict_of(tmp_path, plan_text(unit="user"), same)
+    code, verdict = verdict_of(tmp_path, plan_text(unit="user"), same)
     assert code is ExitCode.UNDECIDED
-    assert " users and calls that name none met both cohorts" in found["reasons"][0]
-    assert found["sample_ratio"] is None
+    assert " users and calls that name none met both cohorts" in verdict["reasons"][0]
+    assert verdict["sample_ratio"] is None
 
 
 # --- turns that name no cohort
@@ -294,8 +300,8 @@ def test_turns_of_a_call_that_name_no_cohort_are_missing_ones(tmp_path: Path, lo
         turns[place] = msgspec.structs.replace(turns[place], cohort=None, first_audio_perf_ns=None)
     # Of a call of which no turn names a cohort, nothing is known.
     turns.append(client_turn(9, cohort=None, source="service", run_id=turns[0].run_id, process_id="other"))
-    found, printed = checked(tmp_path, plan_text(source="service"), turns, json_file=tmp_path / "v.json")
-    assert found is code, printed
+    returned, printed = checked(tmp_path, plan_text(source="service"), turns, json_file=tmp_path / "v.json")
+    assert returned is code, printed
     verdict = msgspec.json.decode((tmp_path / "v.json").read_bytes())
     counted = f"{lost} of 900 turns of calls of canary name no cohort"
     if code is ExitCode.OK:
@@ -429,9 +435,9 @@ class Rollouts:
 
 @pytest.fixture
 def rollouts(tmp_path: Path) -> Iterator[Rollouts]:
-    found = Rollouts(tmp_path)
-    yield found
-    found.writer.close()
+    written = Rollouts(tmp_path)
+    yield written
+    written.writer.close()
 
 
 @pytest.mark.slow
@@ -451,7 +457,7 @@ def test_second_rollout_is_not_rolled_back_by_turns_of_first(rollouts: Rollouts)
     rollouts.add(*turns_of("canary", **after), *turns_of("stable", **after))
     assert rollouts.look("second").startswith("promote")
     (_, record) = read_rollouts(rollouts.store)
-    assert {each.since_unix_ns for each in record.entries} == {NOW}
+    assert {entry.since_unix_ns for entry in record.entries} == {NOW}
     assert rollouts.look("first").startswith("roll_back")
 
 
@@ -510,7 +516,7 @@ def test_settings_absent_from_plan_do_not_change_fingerprint() -> None:
         plain.fingerprint == parse_plan(plan_text(limits="[completeness]\ncontaminated_units = 0.01"), "x").fingerprint
     )
     others = {"more": 'services = ["desk"]'}, {"limits": "[completeness]\ncontaminated_units = 0.02"}
-    prints = {parse_plan(plan_text(**each), "x").fingerprint for each in others}
+    prints = {parse_plan(plan_text(**other), "x").fingerprint for other in others}
     assert len({plain.fingerprint, *prints}) == 3
     assert replace(plain, services=()).fingerprint == plain.fingerprint
 
@@ -535,5 +541,5 @@ def test_candidate_with_fewer_cache_hits_is_rolled_back(tmp_path: Path, more: st
         return lambda call: {"cache_hit": bool(answered[call])}
 
     turns = [*turns_of("canary", of=hits(0.1)), *turns_of("stable", of=hits(0.9))]
-    found, printed = checked(tmp_path, plan_text(more=more), turns)
-    assert (found, printed.startswith(reason)) == (code, True), printed
+    returned, printed = checked(tmp_path, plan_text(more=more), turns)
+    assert (returned, printed.startswith(reason)) == (code, True), printed

@@ -45,9 +45,11 @@ def test_every_verdict_comes_back_as_it_was_given(tmp_path: Path) -> None:
         kept = log.kept
     (record,) = read_rollouts(tmp_path)
     assert (record.name, record.plan_text, record.fingerprint) == ("streaming", PLAN_TEXT, PLAN.fingerprint)
-    assert [each.decision for each in record.entries] == [None, "hold", "promote", None]
-    assert [each.verdict for each in record.verdicts] == [rollout_verdict(PLAN, each) for each in (held, promoted)]
-    assert {each.decided_by for each in record.entries} == {"a test"}
+    assert [entry.decision for entry in record.entries] == [None, "hold", "promote", None]
+    assert [verdict.verdict for verdict in record.verdicts] == [
+        rollout_verdict(PLAN, judged) for judged in (held, promoted)
+    ]
+    assert {entry.decided_by for entry in record.entries} == {"a test"}
     assert (record.entries[-1].stage, record.entries[-1].at_unix_ns) == ("half", AT_UNIX_NS + 2 * MINUTE)
     with opened(tmp_path) as log:
         assert log.kept == kept
@@ -64,9 +66,9 @@ def test_the_history_of_the_rows_is_the_one_that_the_gate_made(tmp_path: Path) -
     with opened(tmp_path) as log:
         history = log.history
         for place in range(3):
-            found = verdict_of(PLAN, history, turns=300 + place, at_unix_ns=AT_UNIX_NS + place * MINUTE)
-            log.append(PLAN, found)
-            history = found.history
+            verdict = verdict_of(PLAN, history, turns=300 + place, at_unix_ns=AT_UNIX_NS + place * MINUTE)
+            log.append(PLAN, verdict)
+            history = verdict.history
             assert log.history == history
     with opened(tmp_path) as log:
         assert log.history == history
@@ -78,10 +80,12 @@ def test_an_edited_plan_only_holds_and_is_no_part_of_the_history(tmp_path: Path)
     other = edited(PLAN)
     with RolloutLog(tmp_path, other, "# edited\n", AT_UNIX_NS) as log:
         before = log.history
-        found = verdict_of(other, log.history, turns=4000, at_unix_ns=AT_UNIX_NS + 5 * MINUTE)
-        log.append(other, found)
-        assert (found.verdict, log.history) == ("hold", before)
-        assert found.reasons[0] == ("the plan was edited after 2 looks: restore it, or begin a rollout of another name")
+        verdict = verdict_of(other, log.history, turns=4000, at_unix_ns=AT_UNIX_NS + 5 * MINUTE)
+        log.append(other, verdict)
+        assert (verdict.verdict, log.history) == ("hold", before)
+        assert verdict.reasons[0] == (
+            "the plan was edited after 2 looks: restore it, or begin a rollout of another name"
+        )
     (record,) = read_rollouts(tmp_path)
     assert (record.plan_text, record.entries[-1].fingerprint) == (PLAN_TEXT, other.fingerprint)
     with opened(tmp_path) as log:
@@ -112,13 +116,13 @@ def test_a_row_is_there_once_however_often_it_is_sent(tmp_path: Path) -> None:
 def test_failed_append_keeps_no_verdict_and_next_one_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_verdicts(tmp_path, 1, PLAN)
     with opened(tmp_path) as log:
-        kept, found = log.kept, verdict_of(PLAN, log.history, at_unix_ns=AT_UNIX_NS + MINUTE)
+        kept, verdict = log.kept, verdict_of(PLAN, log.history, at_unix_ns=AT_UNIX_NS + MINUTE)
         with owned(tmp_path) as database, monkeypatch.context() as patched:
             patched.setattr(Database, "snapshot", _full(database))
             with pytest.raises(StoreError, match="verdicts cannot be kept there \\(the disk is full\\); none counts"):
-                log.append(PLAN, found)
+                log.append(PLAN, verdict)
         assert log.kept == kept
-        log.append(PLAN, found)
+        log.append(PLAN, verdict)
     assert len(read_rollouts(tmp_path)[0].entries) == 3
 
 
@@ -176,10 +180,10 @@ def test_every_change_among_many_entries_is_kept(tmp_path: Path) -> None:
             cursor.execute("COMMIT")
         (record,) = StoreReader(tmp_path).rollouts(100)
         assert len(StoreReader(tmp_path).rollouts(at)[0].entries) <= at + 10
-    found = [each.sequence for each in record.entries]
-    assert {0, 333, 334, 777, 4999} <= set(found)
-    assert 90 <= len(found) <= 110
-    assert found == sorted(found)
+    sequences = [entry.sequence for entry in record.entries]
+    assert {0, 333, 334, 777, 4999} <= set(sequences)
+    assert 90 <= len(sequences) <= 110
+    assert sequences == sorted(sequences)
 
 
 @pytest.mark.slow
@@ -215,5 +219,5 @@ def test_kill_while_verdicts_are_appended_loses_none_committed(tmp_path: Path) -
     with opened(tmp_path) as log:
         assert counted <= len(log.history.looks) <= counted + 1
         log.append(PLAN, verdict_of(PLAN, log.history, at_unix_ns=AT_UNIX_NS + 20_000 * MINUTE))
-    sequences = [each.sequence for each in read_rollouts(tmp_path)[0].entries]
+    sequences = [entry.sequence for entry in read_rollouts(tmp_path)[0].entries]
     assert sequences == [*range(len(sequences))]

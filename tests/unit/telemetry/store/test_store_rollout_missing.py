@@ -80,7 +80,7 @@ def stored(cohort: Cohort, source: Source, metric: str) -> list[Turn]:
     more: dict[str, Any] = {"source": source}
     if source == "service":
         more["run_id"] = service_run_id("front-desk", START_UNIX_NS)
-    found: list[Turn] = []
+    turns: list[Turn] = []
     for index, (value, call) in enumerate(zip(cohort.values_ms, cohort.calls, strict=True)):
         at = None if np.isnan(value) else SPEECH_END_NS + round(float(value) * MS)
         turn = client_turn(
@@ -92,8 +92,8 @@ def stored(cohort: Cohort, source: Source, metric: str) -> list[Turn]:
             started_unix_ns=START_UNIX_NS + index * SECOND,
             **{FIELDS[metric]: at},
         )
-        found.append(msgspec.structs.replace(turn, **more))
-    return found
+        turns.append(msgspec.structs.replace(turn, **more))
+    return turns
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Looked:
     verdict: dict[str, Any]
 
     def check(self, kind: str) -> dict[str, Any]:
-        (found,) = [each for each in self.verdict["checks"] if each["kind"] == kind]
-        return found
+        (match,) = [entry for entry in self.verdict["checks"] if entry["kind"] == kind]
+        return match
 
 
 def looked(
@@ -138,15 +138,15 @@ def test_slower_candidate_with_slow_values_missing_is_held(tmp_path: Path, sourc
     slower = slower.without(slower.values_ms > 1_000)
     used, every = int(np.count_nonzero(~np.isnan(slower.values_ms))), CANDIDATE.calls.size
     assert 0.1 * every < every - used < 0.5 * every
-    found = looked(tmp_path, [CONTROL, slower], source, metric)
-    assert found.code is ExitCode.UNDECIDED, found.printed
+    outcome = looked(tmp_path, [CONTROL, slower], source, metric)
+    assert outcome.code is ExitCode.UNDECIDED, outcome.printed
     for kind in ("quantile", "tail"):
-        result = found.check(kind)
+        result = outcome.check(kind)
         assert (result["turns"], result["eligible"]) == (used, every)
         assert result["status"] == "open", result
-    assert f"{used:,} of {every:,}" in found.verdict["sentence"]
-    assert f"{used:,} of {every:,}" in found.printed.splitlines()[0]
-    shares = found.check("quantile")["shares"]
+    assert f"{used:,} of {every:,}" in outcome.verdict["sentence"]
+    assert f"{used:,} of {every:,}" in outcome.printed.splitlines()[0]
+    shares = outcome.check("quantile")["shares"]
     # By counting: no value that was reported lies beyond the control's p95 and the margin, and all others may.
     threshold = sorted(CONTROL.values_ms)[95 * CONTROL.calls.size // 100 - 1]
     assert shares["threshold"] == round(threshold * MS) / SECOND
@@ -160,25 +160,25 @@ def test_slower_candidate_with_slow_values_missing_is_held(tmp_path: Path, sourc
 @pytest.mark.parametrize("lost", [1.0, 0.3])
 def test_missing_values_alone_never_roll_back(tmp_path: Path, quantile: float, lost: float) -> None:
     drop = np.random.default_rng(4).random(CANDIDATE.calls.size) < lost
-    found = looked(tmp_path, [CONTROL, CANDIDATE.without(beyond(CANDIDATE, quantile) & drop)])
-    assert found.verdict["verdict"] != "roll_back", found.verdict["sentence"]
+    outcome = looked(tmp_path, [CONTROL, CANDIDATE.without(beyond(CANDIDATE, quantile) & drop)])
+    assert outcome.verdict["verdict"] != "roll_back", outcome.verdict["sentence"]
     if quantile == 0.9 and lost == 1.0:  # a tenth may be anywhere, and a twentieth is allowed
-        assert found.verdict["verdict"] == "hold", found.verdict["sentence"]
+        assert outcome.verdict["verdict"] == "hold", outcome.verdict["sentence"]
 
 
 @pytest.mark.parametrize("slower_ms", [0.0, -200.0])
 def test_values_missing_of_the_control_never_roll_back(tmp_path: Path, slower_ms: float) -> None:
     """A control that reports only its quick turns makes every candidate look slow."""
-    found = looked(tmp_path, [CONTROL.without(beyond(CONTROL, 0.85)), CANDIDATE.slower(slower_ms)])
-    assert found.verdict["verdict"] != "roll_back", found.verdict["sentence"]
+    outcome = looked(tmp_path, [CONTROL.without(beyond(CONTROL, 0.85)), CANDIDATE.slower(slower_ms)])
+    assert outcome.verdict["verdict"] != "roll_back", outcome.verdict["sentence"]
 
 
 def test_as_many_missing_in_both_change_nothing(tmp_path: Path) -> None:
     """Values missing by chance, in both alike, are no excess."""
     rng = np.random.default_rng(5)
     both = [cohort.without(rng.random(cohort.calls.size) < 0.03) for cohort in (CONTROL, CANDIDATE)]
-    found = looked(tmp_path, both)
-    assert found.code is ExitCode.OK, found.printed
+    outcome = looked(tmp_path, both)
+    assert outcome.code is ExitCode.OK, outcome.printed
     assert looked(tmp_path / "whole", [CONTROL, CANDIDATE]).code is ExitCode.OK
 
 
@@ -186,10 +186,10 @@ def test_a_regression_is_rolled_back_although_values_are_missing(tmp_path: Path)
     """Missing values help neither side: what is shown by the others is shown."""
     slower = CANDIDATE.slower(900)
     slower = slower.without(np.random.default_rng(6).random(slower.calls.size) < 0.2)
-    found = looked(tmp_path, [CONTROL, slower])
-    assert found.code is ExitCode.OBJECTIVE_MISSED, found.printed
+    outcome = looked(tmp_path, [CONTROL, slower])
+    assert outcome.code is ExitCode.OBJECTIVE_MISSED, outcome.printed
     used = int(np.count_nonzero(~np.isnan(slower.values_ms)))
-    assert f"{used:,} of {slower.calls.size:,}" in found.verdict["sentence"]
+    assert f"{used:,} of {slower.calls.size:,}" in outcome.verdict["sentence"]
 
 
 def test_the_bounds_of_a_serious_regression_are_of_its_own_size(tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_the_bounds_of_a_serious_regression_are_of_its_own_size(tmp_path: Path) 
     lost = slower.without(np.random.default_rng(7).random(turns) < 0.4)
     control = Cohort("stable", CONTROL.values_ms[: 3 * turns], CONTROL.calls[: 3 * turns])
     for name, candidate in (("whole", slower), ("missing", lost)):
-        found = looked(tmp_path / name, [control, candidate])
-        assert found.code is ExitCode.OBJECTIVE_MISSED, found.printed
-        result = found.check("quantile")
+        outcome = looked(tmp_path / name, [control, candidate])
+        assert outcome.code is ExitCode.OBJECTIVE_MISSED, outcome.printed
+        result = outcome.check("quantile")
         reported = candidate.values_ms[~np.isnan(candidate.values_ms)]
         low = (reported.min() - control.values_ms.max()) / 1e3
         high = (reported.max() - control.values_ms.min()) / 1e3

@@ -62,13 +62,13 @@ def by_start(of: CohortTurns, column: np.ndarray) -> list[object]:
 
 @pytest.mark.parametrize("cohort", ["streaming", "control"])
 def test_the_columns_are_those_of_the_turns(reader: StoreReader, cohort: str) -> None:
-    found = reader.rollout_turns(ASKED)
-    of = found.candidate if cohort == "streaming" else found.control
+    evidence = reader.rollout_turns(ASKED)
+    of = evidence.candidate if cohort == "streaming" else evidence.control
     turns = turns_of(cohort)
     assert (of.cohort, of.turns, of.calls) == (cohort, len(turns), len({turn.call_id for turn in turns}))
     assert of.first_unix_ns == min(turn.started_unix_ns for turn in turns)
     assert of.newest_unix_ns == max(turn.started_unix_ns for turn in turns)
-    assert found.cohorts == ("control", "streaming")
+    assert evidence.cohorts == ("control", "streaming")
 
     def expected(values: list[float | None]) -> list[str]:
         return sorted(str(float("nan") if value is None else float(value)) for value in values)
@@ -88,10 +88,10 @@ def test_the_columns_are_those_of_the_turns(reader: StoreReader, cohort: str) ->
     assert set(of.code("region").tolist()) == {-1}
 
 
-@pytest.mark.parametrize("objective", default_objectives(), ids=lambda each: each.name)
+@pytest.mark.parametrize("objective", default_objectives(), ids=lambda objective: objective.name)
 def test_an_objective_is_judged_by_its_one_rule(reader: StoreReader, objective: Objective) -> None:
-    found = reader.rollout_turns(replace(ASKED, objectives=(objective, *default_objectives()[:2])))
-    for of in (found.candidate, found.control):
+    evidence = reader.rollout_turns(replace(ASKED, objectives=(objective, *default_objectives()[:2])))
+    for of in (evidence.candidate, evidence.control):
         column = of.number(missed_column(objective.name))
         assert column is not None
         verdicts = [is_good(objective, turn) for turn in turns_of(of.cohort)]
@@ -100,13 +100,13 @@ def test_an_objective_is_judged_by_its_one_rule(reader: StoreReader, objective: 
 
 
 def test_the_same_audio_has_the_same_code_in_both_cohorts(reader: StoreReader) -> None:
-    found = reader.rollout_turns(ASKED)
+    evidence = reader.rollout_turns(ASKED)
     heard = [
         len({(turn.utterance_id, turn.noise_profile) for turn in turns_of(cohort)})
         for cohort in ("streaming", "control")
     ]
-    codes = [set(of.code("audio").tolist()) for of in (found.candidate, found.control)]
-    assert [len(each) for each in codes] == heard
+    codes = [set(of.code("audio").tolist()) for of in (evidence.candidate, evidence.control)]
+    assert [len(code) for code in codes] == heard
     common = {(t.utterance_id, t.noise_profile) for t in turns_of("streaming")} & {
         (t.utterance_id, t.noise_profile) for t in turns_of("control")
     }
@@ -145,12 +145,12 @@ def test_bounds_are_wider_where_the_same_users_call_often(tmp_path: Path) -> Non
     widths: dict[str, float] = {}
     with StoreReader(fill_store(tmp_path, Run(turns=sessions)), wall_clock_ns=lambda: NOW) as opened:
         for unit in ("user", "call"):
-            found = evidence_of(opened.rollout_turns(replace(question_of(of, None), unit=unit)))
-            (result,) = check_results(of, found.candidate, found.control)
+            gathered = evidence_of(opened.rollout_turns(replace(question_of(of, None), unit=unit)))
+            (result,) = check_results(of, gathered.candidate, gathered.control)
             assert result.lower is not None
             assert result.upper is not None
             widths[unit] = result.upper - result.lower
-            assert found.are_users_known == (unit == "user")
+            assert gathered.are_users_known == (unit == "user")
     assert widths["user"] > 1.5 * widths["call"]
 
 
@@ -213,8 +213,8 @@ def test_turns_counted_as_sent_but_not_received_are_lost(tmp_path: Path) -> None
     points = [p for p in RUN.points if p.attributes["process_id"].endswith("worker-0")]
     kept = [turn for turn in RUN.turns if turn.process_id.endswith("worker-0") and (turn.sequence or 0) < 60]
     with StoreReader(fill_store(tmp_path, Run(kept, [], points)), wall_clock_ns=lambda: NOW) as reader:
-        found = reader.rollout_turns(RolloutQuestion("streaming", "control"))
-    assert found.telemetry_lost == pytest.approx(60 / 120)
+        evidence = reader.rollout_turns(RolloutQuestion("streaming", "control"))
+    assert evidence.telemetry_lost == pytest.approx(60 / 120)
 
 
 def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
@@ -234,9 +234,9 @@ def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     assert asked.metrics == ("voice_to_voice", "endpointing")
     assert asked.reported == ("wer_errors", "wer_reference_words", "llm_tokens")
     assert (asked.slices, asked.with_audio, asked.filter.since_unix_ns) == (("route",), False, START_UNIX_NS)
-    found = reader.rollout_turns(asked)
-    assert evidence_of(found, [of]).other_plans == (of,)
-    assert evidence_of(found).candidate is found.candidate
+    evidence = reader.rollout_turns(asked)
+    assert evidence_of(evidence, [of]).other_plans == (of,)
+    assert evidence_of(evidence).candidate is evidence.candidate
 
 
 def test_good_turns_follow_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> None:
@@ -248,9 +248,9 @@ def test_good_turns_follow_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> 
     check = Check("good_turns", "good_turns", 0.02, within=620.0 * MS)
     of = plan(guardrails=(check,), candidate="streaming", control="control")
     with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: NOW) as opened:
-        found = opened.rollout_turns(question_of(of, None))
+        evidence = opened.rollout_turns(question_of(of, None))
     rule = Objective("good", "metric", 0.5, "voice_to_voice", 620.0 * MS)
-    for cohort in (found.candidate, found.control):
+    for cohort in (evidence.candidate, evidence.control):
         judged = [judge_turn(rule, turn) for turn in seen if turn.cohort == cohort.cohort]
         decided = {Judgment.GOOD: 0, Judgment.BAD: 1}
         missed = cohort.number(missed_column(check.counted_by or ""))
@@ -260,4 +260,4 @@ def test_good_turns_follow_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> 
         assert {Judgment.GENERATOR, Judgment.SPEECH, Judgment.CUT, *decided} <= set(judged)
         assert np.nansum(missed) == judged.count(Judgment.BAD)
         assert np.count_nonzero(missed == 0) == judged.count(Judgment.GOOD)
-        assert opened_turns.sum() == sum(each is not None and each not in decided for each in judged)
+        assert opened_turns.sum() == sum(judgment is not None and judgment not in decided for judgment in judged)

@@ -20,17 +20,17 @@ COUNTS = {"clean": 300, "babble": 72, "street": 7}
 
 def turns_of(seed: int = 7) -> list[Turn]:
     rng = np.random.default_rng(seed)
-    found: list[Turn] = []
+    turns: list[Turn] = []
     for profile in PROFILES:
         for _ in range(COUNTS[profile]):
-            index = len(found)
+            index = len(turns)
             turn = client_turn(
                 index,
                 voice_to_voice_ms=float(rng.lognormal(6.3, 0.4)),
                 started_unix_ns=START_UNIX_NS + index // 10 * SECOND,
             )
-            found.append(msgspec.structs.replace(turn, noise_profile=profile))
-    return found
+            turns.append(msgspec.structs.replace(turn, noise_profile=profile))
+    return turns
 
 
 def test_percentiles_and_intervals_are_those_of_the_turns(tmp_path: Path) -> None:
@@ -50,15 +50,15 @@ def test_percentiles_and_intervals_are_those_of_the_turns(tmp_path: Path) -> Non
         writer.append(Batch(turns=turns, points=calls))
     with StoreReader(tmp_path) as reader:
         details = reader.run_details(run_id)
-    assert [each.noise_profile for each in details.latencies] == ["clean", "babble", "street"]
-    for found in details.latencies:
-        values = [heard_ns(turn) for turn in turns if turn.noise_profile == found.noise_profile]
-        assert (found.turns, found.p50, found.p95, found.p95_interval) == expected(values)
-    assert [(each.low, each.high) for each in details.loads] == [(1, 1), (2, 2), (3, 3), (4, 4)]
-    for found in details.loads:
-        began = {(START_UNIX_NS + second * SECOND) for second in range(40) if second // 10 + 1 == found.low}
+    assert [latency.noise_profile for latency in details.latencies] == ["clean", "babble", "street"]
+    for latency in details.latencies:
+        values = [heard_ns(turn) for turn in turns if turn.noise_profile == latency.noise_profile]
+        assert (latency.turns, latency.p50, latency.p95, latency.p95_interval) == expected(values)
+    assert [(load.low, load.high) for load in details.loads] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    for load in details.loads:
+        began = {(START_UNIX_NS + second * SECOND) for second in range(40) if second // 10 + 1 == load.low}
         values = [heard_ns(turn) for turn in turns if turn.started_unix_ns in began]
-        assert (found.turns, found.p50, found.p95, found.p95_interval) == expected(values)
+        assert (load.turns, load.p50, load.p95, load.p95_interval) == expected(values)
 
 
 def heard_ns(turn: Turn) -> int:
@@ -85,12 +85,14 @@ def test_profiles_go_from_clean_speech_to_the_loudest_noise(tmp_path: Path) -> N
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns=turns))
     with StoreReader(tmp_path) as reader:
-        found = reader.run_details(str(turns[0].run_id)).latencies
-    assert [(each.noise_profile, each.snr_asked_db) for each in found] == [
+        latencies = reader.run_details(str(turns[0].run_id)).latencies
+    assert [(latency.noise_profile, latency.snr_asked_db) for latency in latencies] == [
         ("clean", None),
         ("babble", 20.0),
         ("babble", 5.0),
         ("babble", 0.0),
         ("babble", -5.0),
     ]
-    assert [each.p50 for each in found] == [(500 + asked_db.index(each.snr_asked_db)) * 1e6 for each in found]
+    assert [latency.p50 for latency in latencies] == [
+        (500 + asked_db.index(latency.snr_asked_db)) * 1e6 for latency in latencies
+    ]

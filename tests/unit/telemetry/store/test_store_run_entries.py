@@ -67,8 +67,8 @@ def test_a_summary_tells_whether_the_generator_was_the_limit(
 def _with(run: Run, *, cohorts: tuple[str, ...] = (), **declared: str) -> Run:
     """The run with its turns in cohorts, one after the other, and with more declared of it."""
     turns = [
-        msgspec.structs.replace(each, cohort=cohorts[place % len(cohorts)]) if cohorts else each
-        for place, each in enumerate(run.turns)
+        msgspec.structs.replace(turn, cohort=cohorts[place % len(cohorts)]) if cohorts else turn
+        for place, turn in enumerate(run.turns)
     ]
     for span in run.spans:
         span.attributes.update({f"voice.run.{name}": value for name, value in declared.items()})
@@ -92,9 +92,10 @@ def test_invalid_bound_is_not_a_bound(tmp_path: Path, text: str) -> None:
 
 def test_a_gap_in_the_numbers_of_a_process_is_seen(tmp_path: Path) -> None:
     run = latency_run("r-1", 20)
-    clients = [each for each in run.turns if each.source == "client"]
+    clients = [turn for turn in run.turns if turn.source == "client"]
     numbered = [
-        msgspec.structs.replace(each, process_id="r-1-worker-0", sequence=place) for place, each in enumerate(clients)
+        msgspec.structs.replace(client, process_id="r-1-worker-0", sequence=place)
+        for place, client in enumerate(clients)
     ]
     fill_store(tmp_path / "store", Run([*numbered[:7], *numbered[9:]], run.spans))
     assert only(tmp_path / "store").missing_turns == 2
@@ -102,9 +103,9 @@ def test_a_gap_in_the_numbers_of_a_process_is_seen(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_has_its_cohorts_and_no_loss_yet(tmp_path: Path) -> None:
     run = _with(latency_run("r-1", 20), cohorts=("A", "A"))
-    begun = [each for each in run.spans if each.attributes["voice.run.phase"] == "start"]
+    begun = [span for span in run.spans if span.attributes["voice.run.phase"] == "start"]
     fill_store(tmp_path / "store", Run(run.turns, begun))
-    entry = only(tmp_path / "store", now_unix_ns=max(each.started_unix_ns for each in run.turns) + 1_000_000_000)
+    entry = only(tmp_path / "store", now_unix_ns=max(turn.started_unix_ns for turn in run.turns) + 1_000_000_000)
     assert (entry.state, entry.cohorts, entry.missing_turns) == ("under way", ("A",), None)
 
 

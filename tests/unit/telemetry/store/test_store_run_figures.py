@@ -41,7 +41,7 @@ def _unreached(run_id: str) -> Run:
 
 def _lossy(run: Run) -> Run:
     """A run of which some turns did not arrive."""
-    return Run([each for each in run.turns if each.sequence is None or each.sequence % 10], run.spans)
+    return Run([turn for turn in run.turns if turn.sequence is None or turn.sequence % 10], run.spans)
 
 
 @pytest.fixture(scope="module")
@@ -61,32 +61,32 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _begun(run: Run) -> Run:
     """A run that has not announced its end."""
-    return Run(run.turns, [each for each in run.spans if each.attributes.get("voice.run.phase") != "end"])
+    return Run(run.turns, [span for span in run.spans if span.attributes.get("voice.run.phase") != "end"])
 
 
 @pytest.mark.slow
 def test_run_list_has_figures_and_verdict_of_single_questions(store: Path) -> None:
     with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
         listed = reader.run_list(OBJECTIVES)
-        assert [each.run for each in listed] == [run for run in reader.runs() if run.turns or run.declared]
-        states = {each.run.run_id: each.verdict.state for each in listed if each.verdict is not None}
+        assert [entry.run for entry in listed] == [run for run in reader.runs() if run.turns or run.declared]
+        states = {entry.run.run_id: entry.verdict.state for entry in listed if entry.verdict is not None}
         assert states.keys() >= {"r-one", "r-two", "r-few", "r-lossy", "r-mixed", "r-lost", "r-dead"}
         assert set(states.values()) == {"met", "missed", "undecided", "not_judged"}
-        for each in listed:
-            _check(each, reader)
+        for entry in listed:
+            _check(entry, reader)
 
 
-def _check(each: ListedRun, reader: StoreReader) -> None:
-    f = Filter(run_id=each.run.run_id)
+def _check(listed_run: ListedRun, reader: StoreReader) -> None:
+    f = Filter(run_id=listed_run.run.run_id)
     summary, counts = reader.summary(f), reader.objective_counts(f, OBJECTIVES)
     stats = summary.metrics["voice_to_voice"]
-    assert (each.turns, each.invalid) == (summary.turns.total, summary.turns.invalid)
-    assert (each.p50, each.p95, each.p99) == (stats.p50, stats.p95, stats.p99)
-    assert each.cohorts == tuple(sorted(cohort.cohort for cohort in summary.cohorts))
-    assert (each.loss, each.is_generator_limited) == (summary.loss, summary.limit is not None)
+    assert (listed_run.turns, listed_run.invalid) == (summary.turns.total, summary.turns.invalid)
+    assert (listed_run.p50, listed_run.p95, listed_run.p99) == (stats.p50, stats.p95, stats.p99)
+    assert listed_run.cohorts == tuple(sorted(cohort.cohort for cohort in summary.cohorts))
+    assert (listed_run.loss, listed_run.is_generator_limited) == (summary.loss, summary.limit is not None)
     objectives = observed(OBJECTIVES, counts.is_withheld)
-    expected = judged_turns(objectives, counts, summary, measured_s=measured_s(summary, each.run))
-    assert each.verdict == expected.verdict, each.run.run_id
+    expected = judged_turns(objectives, counts, summary, measured_s=measured_s(summary, listed_run.run))
+    assert listed_run.verdict == expected.verdict, listed_run.run.run_id
 
 
 @pytest.mark.slow
@@ -94,19 +94,19 @@ def test_running_run_is_not_judged(tmp_path: Path) -> None:
     store = tmp_path / "store"
     # Turns of ramps, silent, invalid and cut ones too: all that figures leave out.
     mixed = synthetic_run("r-mixed", 240)
-    silent = [msgspec.structs.replace(each, turn_kind="silence") for each in mixed.turns[:40]]
-    ramps = [msgspec.structs.replace(each, phase="up", phase_kind="ramp") for each in mixed.turns[40:90]]
+    silent = [msgspec.structs.replace(turn, turn_kind="silence") for turn in mixed.turns[:40]]
+    ramps = [msgspec.structs.replace(turn, phase="up", phase_kind="ramp") for turn in mixed.turns[40:90]]
     fill_store(store, Run([*silent, *ramps, *mixed.turns[90:]], _begun(mixed).spans))
-    last_unix_ns = max(each.started_unix_ns for each in mixed.turns if each.source == "client")
+    last_unix_ns = max(turn.started_unix_ns for turn in mixed.turns if turn.source == "client")
     soon, later = last_unix_ns + 5 * SECOND, last_unix_ns + HOUR_NS
     with StoreReader(store, wall_clock_ns=lambda: soon) as reader:
-        goes_on = next(each for each in reader.run_list(OBJECTIVES) if each.run.run_id == "r-mixed")
+        goes_on = next(entry for entry in reader.run_list(OBJECTIVES) if entry.run.run_id == "r-mixed")
         assert (goes_on.verdict, goes_on.loss, goes_on.is_generator_limited) == (None, None, False)
         summary = reader.summary(Filter(run_id="r-mixed"))
         assert (goes_on.turns, goes_on.invalid) == (summary.turns.total, summary.turns.invalid)
         assert 0 < goes_on.invalid < goes_on.turns < 240
         # The moment that is given decides, for the limit of the generator too: these processes are lost by then.
-        ended = next(each for each in reader.run_list(OBJECTIVES, later) if each.run.run_id == "r-mixed")
+        ended = next(entry for entry in reader.run_list(OBJECTIVES, later) if entry.run.run_id == "r-mixed")
         assert ended.verdict is not None
         assert (ended.verdict.state, ended.turns, ended.is_generator_limited) == ("not_judged", goes_on.turns, True)
 
@@ -116,7 +116,7 @@ def test_entry_of_running_run_has_figures_and_no_verdict(tmp_path: Path) -> None
     store = tmp_path / "store"
     slow = latency_run("r-slow", 60, llm_ms=900)
     fill_store(store, _begun(slow))
-    now = max(each.started_unix_ns for each in slow.turns if each.source == "client") + 5 * SECOND
+    now = max(turn.started_unix_ns for turn in slow.turns if turn.source == "client") + 5 * SECOND
     (entry,) = RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=now)
     assert (entry.state, entry.sentence) == ("under way", "the run is under way")
     with read_only(store) as database, database.snapshot() as cursor:
@@ -128,6 +128,6 @@ def test_entry_of_running_run_has_figures_and_no_verdict(tmp_path: Path) -> None
     assert by_hand is not None
     assert (entry.turns, entry.invalid, [entry.p50_ns, entry.p95_ns]) == by_hand
     # The same turns of a run that has announced its end are judged; a report looks for the cause of a miss.
-    fill_store(store, Run([], [each for each in slow.spans if each.attributes["voice.run.phase"] == "end"]))
+    fill_store(store, Run([], [span for span in slow.spans if span.attributes["voice.run.phase"] == "end"]))
     (entry,) = RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=now)
     assert (entry.state, entry.sentence[:25]) == ("missed", "Missing the objective “Th")

@@ -35,7 +35,7 @@ OBJECTIVES = default_objectives()
 
 
 def listed(*places: Path | str, now_unix_ns: int = NOW) -> list[RunEntry]:
-    return RunCatalog([str(each) for each in places], OBJECTIVES).entries(now_unix_ns=now_unix_ns)
+    return RunCatalog([str(place) for place in places], OBJECTIVES).entries(now_unix_ns=now_unix_ns)
 
 
 def never_opened(store: str, _token: str | None) -> StoreReader:
@@ -95,7 +95,7 @@ def test_other_runs_in_the_store_of_a_summary_are_listed_too(tmp_path: Path) -> 
     write_summary(folder, "step-2")
     for step in ("step-1", "step-2"):
         (folder / f"settings-{step}.json").write_text("{}")
-    entries = {each.run_id: each for each in listed(tmp_path)}
+    entries = {entry.run_id: entry for entry in listed(tmp_path)}
     assert set(entries) == {"step-1", "step-2"}
     assert entries["step-2"].p95_ns == pytest.approx(750 * 1e6), "by its summary"
     assert entries["step-1"].turns == 60
@@ -127,7 +127,7 @@ def test_folders_and_the_sidecar_that_has_their_turns_are_joined(
     assert (going.name, going.run_id, going.store, going.turns) == ("going", "r-going", sidecar, 60)
     assert (elsewhere.run_id, elsewhere.folder, elsewhere.turns) == ("r-elsewhere", None, 60)
     assert asked == [sidecar], "once"
-    assert [each.run_id for each in listed(root)] == ["r-going", "r-mine"]
+    assert [entry.run_id for entry in listed(root)] == ["r-going", "r-mine"]
     # By the folder of its store, or while the sidecar that a folder names is gone, it is the same run.
     monkeypatch.setattr(
         catalogs, "open_store", lambda place, token: open_store(place.replace(sidecar, UNREACHABLE), token)
@@ -155,16 +155,16 @@ def test_unreadable_folder_is_listed_with_its_fault(root: Path, tmp_path: Path) 
     summed = run_folder(tmp_path, "summed", latency_run("r-summed", 20))
     write_summary(summed, "r-summed")
     (tmp_path / "a-file").write_text("no run")
-    found = {each.name: each for each in listed(tmp_path)}
-    assert set(found) == {"torn", "empty", "earlier", "half-summary", "other-summary", "summed"}
-    assert found["torn"].state == "damaged"
-    assert "cannot be opened" in (found["torn"].fault or "")
-    assert found["empty"].state == "damaged"
-    assert "no turn is stored here" in (found["empty"].fault or "")
-    assert "earlier version" in (found["earlier"].fault or "")
-    assert found["half-summary"].turns == found["other-summary"].turns == 60
-    assert "summary.json cannot be understood" in (found["half-summary"].fault or "")
-    assert (found["summed"].state, found["summed"].turns) == ("met", 180)
+    by_name = {entry.name: entry for entry in listed(tmp_path)}
+    assert set(by_name) == {"torn", "empty", "earlier", "half-summary", "other-summary", "summed"}
+    assert by_name["torn"].state == "damaged"
+    assert "cannot be opened" in (by_name["torn"].fault or "")
+    assert by_name["empty"].state == "damaged"
+    assert "no turn is stored here" in (by_name["empty"].fault or "")
+    assert "earlier version" in (by_name["earlier"].fault or "")
+    assert by_name["half-summary"].turns == by_name["other-summary"].turns == 60
+    assert "summary.json cannot be understood" in (by_name["half-summary"].fault or "")
+    assert (by_name["summed"].state, by_name["summed"].turns) == ("met", 180)
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
     run_folder(tmp_path, "live", Run(run.turns, [span for span in run.spans if span not in ends]))
     moment = START_UNIX_NS + 70 * SECOND
     catalog = RunCatalog([str(tmp_path)], OBJECTIVES)
-    assert [each.state for each in catalog.entries(now_unix_ns=moment)] == ["under way"]
+    assert [entry.state for entry in catalog.entries(now_unix_ns=moment)] == ["under way"]
     (later,) = catalog.entries(now_unix_ns=NOW)
     assert later.state == "not judged"
     assert later.sentence.startswith("Not judged: 2 of 2 generator processes were lost after 63 s and 64 s")
@@ -191,7 +191,7 @@ def test_other_objectives_are_other_verdicts(tmp_path: Path) -> None:
 def test_several_places_each_once(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_store(tmp_path / "shared", latency_run("r-a", 20), latency_run("r-b", 20, seed=2))
     assert len(listed(root, tmp_path / "shared", root / "first")) == 4
-    assert {each.folder for each in listed(tmp_path / "shared")} == {None}
+    assert {entry.folder for entry in listed(tmp_path / "shared")} == {None}
     assert listed(root / "first" / "store")[0].folder == str(root / "first")
     with pytest.raises(ConfigError, match=r"gone is not a folder.*also-gone is not a folder"):
         places_of(["gone", str(root), "also-gone"])
@@ -229,7 +229,9 @@ def test_note_is_kept_next_to_its_run(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
     for run_id in ("r-1", "service:a/../b", "a b\n"):
         write_note(folder / "notes", run_id, f" about {run_id!r} \n")
-    assert read_notes(folder / "notes") == {each: f"about {each!r}" for each in ("r-1", "service:a/../b", "a b\n")}
+    assert read_notes(folder / "notes") == {
+        run_id: f"about {run_id!r}" for run_id in ("r-1", "service:a/../b", "a b\n")
+    }
     assert {path.parent for path in folder.rglob("*.txt")} == {folder / "notes"}
     (entry,) = listed(tmp_path)
     assert entry.note == "about 'r-1'"
@@ -250,7 +252,7 @@ def test_a_removed_run_is_gone_and_nothing_else(tmp_path: Path) -> None:
     for name in ("one", "two"):
         run_folder(tmp_path, name, latency_run(name, 20))
     remove_folder(tmp_path / "one")
-    assert [each.name for each in tmp_path.iterdir()] == ["two"]
+    assert [path.name for path in tmp_path.iterdir()] == ["two"]
     with pytest.raises(StoreError, match="cannot be removed"):
         remove_folder(tmp_path / "gone")
     (tmp_path / "link").symlink_to(tmp_path / "two")
@@ -270,7 +272,7 @@ def test_a_run_under_way_is_never_removed(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="under way"):
             remove_folder(elsewhere)
         # The list says so, too, though it has no store yet.
-        assert {each.name: each.state for each in listed(tmp_path)}["elsewhere"] == "under way"
+        assert {entry.name: entry.state for entry in listed(tmp_path)}["elsewhere"] == "under way"
     with (elsewhere / "locust.log").open():
         assert writer_in(elsewhere) is None, "who reads does not hold it up"
     remove_folder(elsewhere)
@@ -296,14 +298,14 @@ def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
     assert left.name.startswith(REMOVING_PREFIX)
     assert listed(tmp_path) == []
     assert finish_removals(tmp_path) == 1
-    assert [each.name for each in tmp_path.iterdir()] == []
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow
 def test_run_is_judged_again_by_objectives_other_than_reported(tmp_path: Path) -> None:
     """`voiceprobe runs --slo FILE` and a dashboard with a file: one verdict on a run, whatever its command said."""
     first = objectives_text(None).split("\n---\n")[0]
-    strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
+    strict, lax = (parse_objectives(first.replace("800ms", limit), "file") for limit in ("1ms", "60s"))
     folder = run_folder(tmp_path, "one", latency_run("r-1", 60))
     write_summary(folder, "r-1", verdict={"state": "met", "sentence": "Met: by the objectives of the run"})
     (folder / OBJECTIVES_NAME).write_text(first.replace("800ms", "60s"))
@@ -325,7 +327,7 @@ def test_run_is_judged_again_by_objectives_other_than_reported(tmp_path: Path) -
 def test_turns_in_other_store_are_judged_again_by_new_objectives(tmp_path: Path) -> None:
     """The folder of a run whose turns went to a shared store, or whose own store is gone."""
     first = objectives_text(None).split("\n---\n")[0]
-    strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
+    strict, lax = (parse_objectives(first.replace("800ms", limit), "file") for limit in ("1ms", "60s"))
     folder, store = tmp_path / "runs" / "one", tmp_path / "store"
     fill_store(store, latency_run("r-1", 60))
     folder.mkdir(parents=True)

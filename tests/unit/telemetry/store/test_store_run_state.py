@@ -31,10 +31,10 @@ BOTH = (process(1), process(2))
     ],
 )
 def test_each_reason_has_its_sentence(known: tuple[ProcessInfo, ...], asked: int | None, reason: str | None) -> None:
-    found = generator_limit(known, asked, NOW)
-    assert (found is None) == (reason is None)
-    if found is not None and reason is not None:
-        assert found.reason.startswith(reason)
+    limit = generator_limit(known, asked, NOW)
+    assert (limit is None) == (reason is None)
+    if limit is not None and reason is not None:
+        assert limit.reason.startswith(reason)
 
 
 @pytest.mark.parametrize(

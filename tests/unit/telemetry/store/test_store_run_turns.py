@@ -32,9 +32,9 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
 
 
 def asked(reader: StoreReader, question: RunTurnsQuestion = ASKED) -> ComparedRun:
-    found = reader.run_turns(question)
-    assert found is not None
-    return found
+    rows = reader.run_turns(question)
+    assert rows is not None
+    return rows
 
 
 def spoken() -> list[Turn]:
@@ -42,19 +42,19 @@ def spoken() -> list[Turn]:
 
 
 def test_the_columns_are_those_of_the_client_s_turns(reader: StoreReader) -> None:
-    found = asked(reader)
-    assert (found.run_id, found.turns.turns) == ("run-1", len(spoken()))
-    column = found.turns.number("voice_to_voice")
+    answer = asked(reader)
+    assert (answer.run_id, answer.turns.turns) == ("run-1", len(spoken()))
+    column = answer.turns.number("voice_to_voice")
     assert column is not None
     values = [METRICS["voice_to_voice"].value(turn) for turn in spoken()]
     assert sorted(map(str, column.tolist())) == sorted(str(float("nan") if v is None else float(v)) for v in values)
-    hits = found.turns.number("cache_hit")
+    hits = answer.turns.number("cache_hit")
     assert hits is not None
     assert sorted(map(str, hits.tolist())) == sorted(
         str(float("nan") if turn.cache_hit is None else float(turn.cache_hit)) for turn in spoken()
     )
-    assert found.asked["target"] == "ws://127.0.0.1:8080/v1/realtime"
-    assert found.telemetry_lost == 0.0
+    assert answer.asked["target"] == "ws://127.0.0.1:8080/v1/realtime"
+    assert answer.telemetry_lost == 0.0
 
 
 def test_words_have_a_code_that_any_program_can_find(reader: StoreReader) -> None:
@@ -75,8 +75,8 @@ def test_unheard_interrupted_reply_is_no_reply(tmp_path: Path) -> None:
         client_turn(2, voice_to_voice_ms=None, outcome="interrupted"),  # by its caller
     ]
     with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
-        found = asked(reader, RunTurnsQuestion("run-1"))
-    assert (found.turns.has_outcome("no_reply").sum(), found.turns.has_outcome("interrupted").sum()) == (1, 2)
+        answer = asked(reader, RunTurnsQuestion("run-1"))
+    assert (answer.turns.has_outcome("no_reply").sum(), answer.turns.has_outcome("interrupted").sum()) == (1, 2)
 
 
 def test_unknown_run_has_no_turns(reader: StoreReader) -> None:
@@ -107,9 +107,9 @@ def test_a_run_of_which_percentiles_leave_out_many_turns_says_so(
 ) -> None:
     turns = [client_turn(i, outcome="invalid" if i < invalid else "ok") for i in range(total)]
     with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
-        found = asked(reader, RunTurnsQuestion("run-1"))
-    assert found.left_out == left_out
-    assert found.generator_limit is not None, "no process announced its end"
+        answer = asked(reader, RunTurnsQuestion("run-1"))
+    assert answer.left_out == left_out
+    assert answer.generator_limit is not None, "no process announced its end"
 
 
 @pytest.mark.parametrize("connect_ns", [None, 5_000_000])
@@ -117,9 +117,9 @@ def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path, connec
     failed = {"voice_to_voice_ms": None, "outcome": "error", "outcome_reason": "connection refused"}
     turns = [client_turn(i, target="ws://gone", connect_ns=connect_ns, **failed) for i in range(30)]  # type: ignore[arg-type]
     with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
-        found, summed = asked(reader, RunTurnsQuestion("run-1")), reader.summary(Filter(run_id="run-1"))
+        answer, summed = asked(reader, RunTurnsQuestion("run-1")), reader.summary(Filter(run_id="run-1"))
     why = None if connect_ns else "none of 30 calls reached a session at ws://gone: connection refused"
-    assert found.unreached == summed.unreached == why
+    assert answer.unreached == summed.unreached == why
 
 
 def test_a_run_that_was_answered_reached_sessions(tmp_path: Path) -> None:

@@ -39,19 +39,19 @@ def planted(*, source: str = "client", cohort: str = HOSTILE) -> Run:
 def asked(store: Path, f: Filter) -> RunVerdict:
     objectives = default_objectives()
     with StoreReader(store) as reader:
-        found = reader.run_verdict(f, objectives)
-        assert found.counts == reader.objective_counts(f, objectives)
-    verdicts = judge(objectives, found.counts.count)
-    return run_verdict(objectives, verdicts, cause=found.cause)
+        verdict = reader.run_verdict(f, objectives)
+        assert verdict.counts == reader.objective_counts(f, objectives)
+    verdicts = judge(objectives, verdict.counts.count)
+    return run_verdict(objectives, verdicts, cause=verdict.cause)
 
 
 @pytest.mark.slow
 def test_a_planted_cause_is_found_in_the_store(tmp_path: Path) -> None:
     run = planted()
-    found = asked(fill_store(tmp_path / "store", run), Filter("run-1"))
-    assert found.state == "missed"
-    assert found.cause is not None
-    cause = found.cause
+    verdict = asked(fill_store(tmp_path / "store", run), Filter("run-1"))
+    assert verdict.state == "missed"
+    assert verdict.cause is not None
+    cause = verdict.cause
     assert (cause.cohorts, cause.within, cause.turns) == ((HOSTILE,), ("control",), TURNS)
     assert cause.since_unix_ns is not None
     assert abs(cause.since_unix_ns - (START_UNIX_NS + TURNS // 2 * SECOND)) <= 6 * SECOND
@@ -59,13 +59,13 @@ def test_a_planted_cause_is_found_in_the_store(tmp_path: Path) -> None:
     assert cause.stage.stage == "llm"
 
     def model_ns(cohort: str) -> float:
-        turns = [each for each in run.turns if each.cohort == cohort and each.started_unix_ns >= cause.since_unix_ns]
-        return float(np.median([_model_ns(each) for each in turns]))
+        turns = [turn for turn in run.turns if turn.cohort == cohort and turn.started_unix_ns >= cause.since_unix_ns]
+        return float(np.median([_model_ns(turn) for turn in turns]))
 
     assert cause.stage.by_ns == pytest.approx(model_ns(HOSTILE) - model_ns("control"))
-    assert "\x1b" not in found.sentence
-    assert "\x07" not in found.sentence
-    assert "LLM first token + 699 ms at p50; control is within it" in found.sentence
+    assert "\x1b" not in verdict.sentence
+    assert "\x07" not in verdict.sentence
+    assert "LLM first token + 699 ms at p50; control is within it" in verdict.sentence
 
 
 def _model_ns(turn: Turn) -> int:
@@ -79,10 +79,10 @@ def test_a_service_s_own_turns_have_their_cause(tmp_path: Path) -> None:
     run = planted(source="service", cohort="candidate")
     day = "2026-09-21"
     turns = [_of_service(turn, f"service:assistant:{day}") for turn in run.turns]
-    found = asked(fill_store(tmp_path / "store", Run(turns)), Filter(f"service:assistant:{day}"))
-    assert found.state == "missed"
-    assert found.cause is not None
-    assert (found.cause.cohorts, found.cause.turns) == (("candidate",), TURNS)
+    verdict = asked(fill_store(tmp_path / "store", Run(turns)), Filter(f"service:assistant:{day}"))
+    assert verdict.state == "missed"
+    assert verdict.cause is not None
+    assert (verdict.cause.cohorts, verdict.cause.turns) == (("candidate",), TURNS)
 
 
 def _of_service(turn: Turn, run_id: str) -> Turn:
@@ -105,13 +105,13 @@ def test_sample_of_many_turns_over_time_shows_the_cause(tmp_path: Path, monkeypa
     store = fill_store(tmp_path / "store", planted())
     whole = asked(store, Filter("run-1"))
     monkeypatch.setattr(explanation, "MOST_TURNS", TURNS - 1)
-    found = asked(store, Filter("run-1"))
+    verdict = asked(store, Filter("run-1"))
     assert whole.cause is not None
-    assert found.cause is not None
-    assert (found.cause.cohorts, found.cause.within) == (whole.cause.cohorts, ("control",))
-    assert 0.35 < found.cause.turns / TURNS < 0.65
-    assert found.cause.stage is not None
-    assert found.cause.stage.stage == "llm"
+    assert verdict.cause is not None
+    assert (verdict.cause.cohorts, verdict.cause.within) == (whole.cause.cohorts, ("control",))
+    assert 0.35 < verdict.cause.turns / TURNS < 0.65
+    assert verdict.cause.stage is not None
+    assert verdict.cause.stage.stage == "llm"
     half = asked(store, Filter("run-1", since_unix_ns=START_UNIX_NS + TURNS // 2 * SECOND))
     assert half.cause is not None
     assert half.cause.since_unix_ns is None

@@ -58,9 +58,9 @@ _SPANS = st.builds(
 def _types(value: Any) -> Any:
     """The types of a value at every depth: 1, 1.0 and True are equal, and not the same."""
     if isinstance(value, list):
-        return [_types(each) for each in value]
+        return [_types(member) for member in value]
     if isinstance(value, dict):
-        return {key: _types(each) for key, each in value.items()}
+        return {key: _types(member) for key, member in value.items()}
     return type(value)
 
 
@@ -72,9 +72,9 @@ def test_span_to_parquet_to_span(written: list[SpanRow]) -> None:
     pq.write_table(spans_table(written), file)
     table = pq.read_table(file)
     assert table.schema.names == SCHEMAS["spans"].names
-    found = [span_from_row(row) for row in table.to_pylist()]
-    assert found == written
-    assert [_types(dict(span.attributes)) for span in found] == [_types(dict(span.attributes)) for span in written]
+    spans = [span_from_row(row) for row in table.to_pylist()]
+    assert spans == written
+    assert [_types(dict(span.attributes)) for span in spans] == [_types(dict(span.attributes)) for span in written]
 
 
 def _span(**changes: Any) -> SpanRow:

@@ -97,8 +97,8 @@ def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str)
         for client, service in zip(turns[:8:2], turns[1:8:2], strict=True):
             # A link may name either trace.
             for trace_id in (client.trace_id, service.trace_id):
-                found = reader.turn(trace_id, client.turn_index)
-                assert [turn and turn.span_id for turn in found] == [client.span_id, service.span_id]
+                record = reader.turn(trace_id, client.turn_index)
+                assert [turn and turn.span_id for turn in record] == [client.span_id, service.span_id]
     for delta in (of_callers, of_service):
         assert (delta.joined, delta.client_only, delta.service_only, delta.uncorrected) == (20, 0, 0, 20)
         assert delta.difference_p50_ns == pytest.approx(6 * MS, rel=0.01)

@@ -23,15 +23,15 @@ TIERS_IN_ORDER = ("miss", "device", "edge", "central", "prefix", "not reported")
 def varied(seed: int, turns: int) -> list[Turn]:
     """Turns with models, tiers, intents and reasons of every kind."""
     dice = np.random.default_rng(seed)
-    found: list[Turn] = []
+    made: list[Turn] = []
     for turn in mixed_turns(seed, turns):
         changes: dict[str, object] = {"model": ("small", "large", None)[int(dice.integers(3))]}
         if turn.source == "client" and dice.random() < 0.4:
             changes |= {"expected_intent": "lamp", "intent": ("lamp", "radio")[int(dice.integers(2))]}
         if turn.outcome == "invalid":
             changes |= {"invalid_reasons": ("frame lateness", "loop lag")[: int(dice.integers(1, 3))]}
-        found.append(msgspec.structs.replace(turn, **changes))
-    return found
+        made.append(msgspec.structs.replace(turn, **changes))
+    return made
 
 
 def judged(turns: list[Turn]) -> list[Turn]:
@@ -57,8 +57,8 @@ def test_cache_page_shows_who_answered_and_how_fast(folder: Path, turns: list[Tu
     assert (cache.turns, cache.reported, cache.hits) == (len(valid), len(reported), len(hits))
 
     def waits(which: list[Turn]) -> list[float]:
-        found = (METRICS[HEADLINE].value(t) for t in which)
-        return [float(value) for value in found if value is not None]
+        latencies = (METRICS[HEADLINE].value(t) for t in which)
+        return [float(value) for value in latencies if value is not None]
 
     by_what = {what: {group.name: group for group in groups} for what, groups in cache.waits.items()}
     groups = {
@@ -105,13 +105,13 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
         for t in valid
         if t.cache_hit is not None
     )
-    found = {
+    panel = {
         (name, start // cache.tiers.width_ns): n
         for name, counts in cache.tiers.counts.items()
         for start, n in zip(cache.tiers.starts_unix_ns, counts, strict=True)
         if n
     }
-    assert found == dict(expected)
+    assert panel == dict(expected)
     assert list(cache.tiers.counts) == [name for name in TIERS_IN_ORDER if name in cache.tiers.counts]
     reasons = Counter(reason for t in judged(turns) if t.outcome == "invalid" for reason in t.invalid_reasons)
     assert {name: sum(counts) for name, counts in instrument.invalid.counts.items()} == dict(reasons)
@@ -181,7 +181,7 @@ def test_a_lost_turn_is_counted_for_its_process(tmp_path: Path) -> None:
         writer.append(Batch([t for t in turns if t is not gone]))
     with StoreReader(tmp_path / "store", wall_clock_ns=lambda: START_UNIX_NS + MS) as reader:
         page = reader.instrument_page(ViewQuestion(Filter(run_id="run-1")))
-    lost = {each.process_id: each.missing for each in page.instrument.loss if each.missing}
+    lost = {process.process_id: process.missing for process in page.instrument.loss if process.missing}
     assert lost == {gone.process_id: 1}
     assert page.summary is not None
     assert page.summary.loss.missing == 1

@@ -50,11 +50,11 @@ def check_lookups(reader: StoreReader, turns: Sequence[Turn], spans: Sequence[Sp
         for turn in expected:
             assert reader.turn(trace(number), turn.turn_index) == (turn, None)
         assert reader.turn(trace(number), len(turns)) == (None, None)
-        found = reader.spans(trace(number))
-        assert [span.start_unix_ns for span in found] == sorted(span.start_unix_ns for span in found)
+        rows = reader.spans(trace(number))
+        assert [span.start_unix_ns for span in rows] == sorted(span.start_unix_ns for span in rows)
         whole = {span.span_id: span for span in spans if span.trace_id == trace(number)}
-        assert len(found) == len(whole)
-        assert {span.span_id: span for span in found} == whole
+        assert len(rows) == len(whole)
+        assert {span.span_id: span for span in rows} == whole
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_lookups_find_what_a_search_through_everything_finds(made: list[Sequence
 @pytest.mark.slow
 def test_both_sides_of_a_turn_are_found_in_different_appends(tmp_path: Path) -> None:
     client, service = exchange(3)
-    others = [each for index in range(4, 30) for each in exchange(index)]
+    others = [turn for index in range(4, 30) for turn in exchange(index)]
     with StoreWriter(tmp_path) as writer:
         for turns in ([client, *others[::2]], [service], others[1::2]):
             writer.append(Batch(turns))

@@ -23,8 +23,8 @@ SCENE = Scene(400, NOW, invalid_share=0.05)
 
 
 def value(turn: Turn) -> int | None:
-    found = METRICS[HEADLINE].value(turn)
-    return None if found is None else int(found)
+    value_ns = METRICS[HEADLINE].value(turn)
+    return None if value_ns is None else int(value_ns)
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +50,20 @@ def page(reader: StoreReader, search: TurnSearch | None = None, **asked: object)
 
 @pytest.mark.slow
 def test_the_heat_map_counts_every_measured_turn_once(reader: StoreReader, clients: list[Turn]) -> None:
-    found = page(reader)
+    turns_page = page(reader)
     measured = [turn for turn in clients if turn.outcome != "invalid" and value(turn) is not None]
-    assert (found.total, found.with_value) == (len(clients), len(measured))
+    assert (turns_page.total, turns_page.with_value) == (len(clients), len(measured))
     expected = Counter(
         (
-            turn.started_unix_ns // found.width_ns * found.width_ns,
+            turn.started_unix_ns // turns_page.width_ns * turns_page.width_ns,
             sum((value(turn) or 0) >= edge * MS for edge in EDGES_MS),
         )
         for turn in measured
     )
-    assert {(cell.start_unix_ns, cell.band): cell.n for cell in found.cells} == expected
-    assert sum(found.distribution) == len(measured)
-    assert len({cell.start_unix_ns for cell in found.cells}) <= 60
-    for cell in found.cells:
+    assert {(cell.start_unix_ns, cell.band): cell.n for cell in turns_page.cells} == expected
+    assert sum(turns_page.distribution) == len(measured)
+    assert len({cell.start_unix_ns for cell in turns_page.cells}) <= 60
+    for cell in turns_page.cells:
         low, high = band_limits_ms(cell.band)
         assert low is None or high is None or low < high
 
@@ -107,8 +107,8 @@ def test_search_matches_ids_utterances_outcomes_and_latencies(reader: StoreReade
 
 
 def test_a_run_that_is_not_there_is_empty(reader: StoreReader) -> None:
-    found = page(reader, filter=Filter(run_id="gone"))
-    assert (found.run, found.total, found.cells) == (None, 0, ())
+    turns_page = page(reader, filter=Filter(run_id="gone"))
+    assert (turns_page.run, turns_page.total, turns_page.cells) == (None, 0, ())
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_a_turn_comes_with_its_call_its_audio_and_its_words(tmp_path: Path) -> N
     turn = next(turn for turn in turns_of(Scene(8, NOW)) if turn.source == "client" and turn.turn_index == 1)
     audio = keep_audio(store, turn)
     with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
-        found = reader.turn_view(turn.trace_id, turn.turn_index)
-        assert [each.turn_index for each in found.call] == [0, 1, 2, 3]
-        assert found.call[0].start_ns <= found.call[1].start_ns
-        kept = found.excerpt
+        view = reader.turn_view(turn.trace_id, turn.turn_index)
+        assert [entry.turn_index for entry in view.call] == [0, 1, 2, 3]
+        assert view.call[0].start_ns <= view.call[1].start_ns
+        kept = view.excerpt
         assert kept is not None
         assert (kept.fault, kept.turn is not None and kept.turn.asked) == (None, "pass the Salt")
         assert turn.speech_start_perf_ns is not None
@@ -200,14 +200,14 @@ def test_searched_turns_are_explained_against_rest_of_filter(tmp_path: Path) -> 
     with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:
         assert page(reader).explanation is None
         search = TurnSearch(from_ns=low, below_ns=high, since_unix_ns=since, until_unix_ns=until)
-        found = page(reader, search).explanation
+        explanation = page(reader, search).explanation
         selection = TurnSelection(None, HEADLINE, low, high, since, until)
         asked = reader.explanation(ExplanationQuestion(selection, Filter(run_id=scene.run_id)))
         named = page(reader, TurnSearch(text="utt-07")).explanation
-    assert found is not None
+    assert explanation is not None
     assert named is not None
-    assert (found.selected, found.dimensions) == (len(picked), asked.dimensions)
-    assert found.others == sum(turn.outcome != "invalid" for turn in turns_of(scene)) - len(picked)
+    assert (explanation.selected, explanation.dimensions) == (len(picked), asked.dimensions)
+    assert explanation.others == sum(turn.outcome != "invalid" for turn in turns_of(scene)) - len(picked)
     assert named.selected == sum(turn.utterance_id == "utt-07" for turn in turns_of(scene) if turn.outcome != "invalid")
 
 

@@ -106,7 +106,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("rollouts", {"most_entries": 5}),
     ]
     for name, parameters in asked:
-        here, there = (getattr(each, name)(**parameters) for each in (reader, wire))
+        here, there = (getattr(source, name)(**parameters) for source in (reader, wire))
         if name == "page":
             assert (list(there.runs), there.run, there.filter) == (here.runs, here.run, here.filter)
             assert (there.summary, there.budget, there.counts) == (here.summary, here.budget, here.counts)
@@ -124,7 +124,7 @@ def test_the_pages_of_a_rollout_come_as_they_are(tmp_path: Path) -> None:
     store = fill_rollout(tmp_path, Rollout(slower_ms=180, turns=1600, looks=2), now)
     with StoreReader(store, wall_clock_ns=lambda: now) as reader:
         wire = Wire(reader)
-        here, there = (each.cohorts_page(CohortsQuestion()) for each in (reader, wire))
+        here, there = (source.cohorts_page(CohortsQuestion()) for source in (reader, wire))
         assert there.rollout is not None
         assert there.rollout.verdict is not None
         assert _as_json(there) == _as_json(here)
@@ -142,14 +142,14 @@ def test_turns_and_spans_come_as_they_are(reader: StoreReader) -> None:
 
 def test_the_log_of_a_rollout_comes_as_it_is(reader: StoreReader) -> None:
     (record,) = reader.rollouts()
-    assert [each.sequence for each in record.entries] == list(range(13))
+    assert [entry.sequence for entry in record.entries] == list(range(13))
     assert Wire(reader).rollouts() == Wire(reader, is_msgpack=True).rollouts() == (record,)
 
 
 def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
     replied = reply_to(reader, Asked("summary", b'{"f": {"run_id": "run-1"}}', False))
-    found = msgspec.json.decode(replied.body, type=question_named("summary").type_of_answer)
-    assert (replied.status, found) == (200, reader.summary(Filter(run_id="run-1")))
+    decoded = msgspec.json.decode(replied.body, type=question_named("summary").type_of_answer)
+    assert (replied.status, decoded) == (200, reader.summary(Filter(run_id="run-1")))
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_questions_in_one_request_are_answered_in_order(reader: StoreReader) -> 
         StoreReader.rollouts.of(most_entries=5),
     )
     apart = [reader.calls(f), reader.runs(), reader.timeline(f, buckets=7), reader.rollouts(5)]
-    for each in (reader, Wire(reader)):
-        assert list(each.together(*asked)) == apart
-    names = [{"name": each.name, "parameters": each.parameters} for each in asked]
+    for source in (reader, Wire(reader)):
+        assert list(source.together(*asked)) == apart
+    names = [{"name": question.name, "parameters": question.parameters} for question in asked]
     replied = reply_to(reader, Asked(None, msgspec.json.encode(names), False))
     assert (replied.status, msgspec.json.decode(replied.body)) == (200, _as_json(apart))
 

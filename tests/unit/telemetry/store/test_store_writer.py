@@ -113,7 +113,7 @@ def test_a_disk_that_is_full_when_the_log_goes_into_the_file_loses_nothing(small
         writer.reopen()
         again = [writer.append(batch) for batch in batches]
         assert writer.why_unwritable() is None
-        assert all(each.rows == 0 for each in again[: len(acknowledged)])
+        assert all(entry.rows == 0 for entry in again[: len(acknowledged)])
     rows = [turn.span_id for batch in batches for turn in batch.turns]
     assert _ids(store) == sorted(rows)
 
@@ -180,9 +180,9 @@ def test_rows_that_come_again_in_other_batches_are_stored_once(
             part = run.turns[begin:end]
             writer.append(Batch(part * 2 if doubled else part, run.spans, run.points))
         writer.append(Batch((), run.spans * 2, run.points))
-    found = check(directory)
-    assert found.rows == {"turns": len(run.turns), "spans": len(run.spans), "points": len(run.points)}
-    assert found.faults == ()
+    result = check(directory)
+    assert result.rows == {"turns": len(run.turns), "spans": len(run.spans), "points": len(run.points)}
+    assert result.faults == ()
 
 
 def test_a_turn_without_ids_is_known_by_its_place_in_the_call(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_a_changed_turn_takes_the_place_of_what_was_stored(tmp_path: Path) -> No
         added = writer.replace_turns([(None, turns[0]), (None, client_turn(5)), (turns[2], None)])
         assert [turn.span_id for turn in added] == [client_turn(5).span_id], "what is stored is not doubled"
     with read_only(tmp_path) as database, database.snapshot() as cursor:
-        found = cursor.execute("SELECT span_id, route FROM turns ORDER BY span_id").fetchall()
+        rows = cursor.execute("SELECT span_id, route FROM turns ORDER BY span_id").fetchall()
     expected = {turns[0].span_id: None, turns[1].span_id: "cache", client_turn(5).span_id: None}
-    assert found == sorted(expected.items())
+    assert rows == sorted(expected.items())
 
 
 def test_text_is_not_stored_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_rows_say_when_and_with_which_commit_they_were_stored(tmp_path: Path) ->
         before = client_turn(2, started_unix_ns=START_UNIX_NS - 2 * HOUR)
         writer.replace_turns([(before, msgspec.structs.replace(before, route="cache"))])
     with read_only(tmp_path) as database, database.snapshot() as cursor:
-        found = cursor.execute("SELECT stored_unix_ns, commit_number FROM turns ORDER BY commit_number").fetchall()
-    assert found == [(START_UNIX_NS + n * SECOND, commit) for n, commit in ((1, 1), (2, 2), (3, 4))]
+        rows = cursor.execute("SELECT stored_unix_ns, commit_number FROM turns ORDER BY commit_number").fetchall()
+    assert rows == [(START_UNIX_NS + n * SECOND, commit) for n, commit in ((1, 1), (2, 2), (3, 4))]
 
 
 @pytest.mark.slow

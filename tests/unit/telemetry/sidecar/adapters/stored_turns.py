@@ -18,7 +18,9 @@ class StoredTurns:
     def add(self, spans: Sequence[SpanRow], now_ns: int) -> list[TurnChange]:
         """Store spans and what comes of them; what changed. The store knows a span that comes twice."""
         new = [
-            each for each in spans if self._spans.setdefault(each.trace_id, {}).setdefault(each.span_id, each) is each
+            known
+            for known in spans
+            if self._spans.setdefault(known.trace_id, {}).setdefault(known.span_id, known) is known
         ]
         for trace_id in self.assembly.forgotten(span.trace_id for span in new):
             turns = [turn for turn in self.by_id.values() if turn.trace_id == trace_id]

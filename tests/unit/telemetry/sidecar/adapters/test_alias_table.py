@@ -26,7 +26,7 @@ def test_the_table_names_what_there_is(framework: Framework) -> None:
     roles = {*framework.spans.values()}
     places = {f"{role}.{end}" for role in roles for end in ("start", "end")}
     assert TIMESTAMPS.keys() >= framework.moments.keys()
-    assert {place for found in framework.moments.values() for place in found} <= places
+    assert {place for moment in framework.moments.values() for place in moment} <= places
     assert METRICS.keys() >= framework.withheld.keys()
     assert framework.scopes
     for read in framework.reads:
@@ -39,8 +39,8 @@ def test_the_table_names_what_there_is(framework: Framework) -> None:
 def test_attributes_read_from_a_framework_are_stored(framework: Framework) -> None:
     """Text is stored only under names that are known to be labels: any other would never reach an adapter."""
     texts = {"feature_flag.result.variant", "voice.run_id", "error.type"}
-    texts |= {name for each in framework.reads if each.column in TEXTS for name in each.attributes}
-    texts |= {name.partition("#")[0] for each in framework.reads for name in each.attributes if "#" in name}
+    texts |= {name for read in framework.reads if read.column in TEXTS for name in read.attributes}
+    texts |= {name.partition("#")[0] for read in framework.reads for name in read.attributes if "#" in name}
     texts |= {framework.same_turn} if framework.same_turn is not None else set()
     sent = span(
         "any", 1, attributes=dict.fromkeys(texts, "a label"), scope_name=framework.scopes[0].replace("*", "any")
@@ -56,9 +56,9 @@ def test_every_recording_belongs_to_a_framework() -> None:
 
 @pytest.mark.parametrize("name", recorded_files())
 def test_every_recorded_span_is_known(name: str) -> None:
-    for each in recorded_spans(name):
-        found = span_role(each.scope_name, each.name)
-        assert found is not None, (each.scope_name, each.name)
-        if found.family != "genai":
-            assert found.framework is not None
-            assert name.partition("/")[0] in found.framework.recorded
+    for recorded_span in recorded_spans(name):
+        role = span_role(recorded_span.scope_name, recorded_span.name)
+        assert role is not None, (recorded_span.scope_name, recorded_span.name)
+        if role.family != "genai":
+            assert role.framework is not None
+            assert name.partition("/")[0] in role.framework.recorded

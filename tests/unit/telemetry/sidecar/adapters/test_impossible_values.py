@@ -24,10 +24,10 @@ def changed(name: str, attribute: str, value: float, spans_named: str) -> list[T
     """The turns of a recording in which every span of a name that states an attribute states another value."""
     return turns_of(
         [
-            replace(each, attributes={**each.attributes, attribute: value})
-            if attribute in each.attributes and each.name == spans_named
-            else each
-            for each in recorded_spans(name)
+            replace(recorded_span, attributes={**recorded_span.attributes, attribute: value})
+            if attribute in recorded_span.attributes and recorded_span.name == spans_named
+            else recorded_span
+            for recorded_span in recorded_spans(name)
         ]
     )
 
@@ -60,7 +60,7 @@ def assert_only(before: Sequence[Turn], after: Sequence[Turn], metric: str, caus
 @pytest.mark.parametrize("spans_named", ["user_turn", "agent_turn"])
 def test_livekits_end_of_turn_delay_of_203_s_in_a_turn_of_1_s(version: str, spans_named: str) -> None:
     name = f"{version}/talk"
-    states = any("lk.end_of_turn_delay" in each.attributes for each in recorded_spans(name) if each.name == spans_named)
+    states = any("lk.end_of_turn_delay" in recorded_span.attributes for recorded_span in recorded_spans(name) if recorded_span.name == spans_named)
     if not states:
         assert (version, spans_named) != (LIVEKIT[-1], "agent_turn")
         return
@@ -111,16 +111,16 @@ def test_first_token_before_request_or_after_span_is_withheld(
 )
 @pytest.mark.parametrize(("seconds", "cause"), [(-41, "before_turn"), (41, "after_turn")])
 def test_a_stage_of_a_machine_with_another_clock(name: str, spans_named: str, seconds: int, cause: str) -> None:
-    def skewed(each: SpanRow) -> SpanRow:
-        if each.name != spans_named:
-            return each
+    def skewed(row: SpanRow) -> SpanRow:
+        if row.name != spans_named:
+            return row
         return replace(
-            each,
-            start_unix_ns=each.start_unix_ns + seconds * SECOND_NS,
-            end_unix_ns=each.end_unix_ns + seconds * SECOND_NS,
+            row,
+            start_unix_ns=row.start_unix_ns + seconds * SECOND_NS,
+            end_unix_ns=row.end_unix_ns + seconds * SECOND_NS,
         )
 
-    after = turns_of([skewed(each) for each in recorded_spans(name)])
+    after = turns_of([skewed(recorded_span) for recorded_span in recorded_spans(name)])
     before = recorded_turns(name)
     for was, turn in zip(before, after, strict=True):
         assert (turn.outcome, METRICS["voice_to_voice"].value(turn)) == (
@@ -133,9 +133,9 @@ def test_a_stage_of_a_machine_with_another_clock(name: str, spans_named: str, se
 
 
 def test_a_recognizer_with_another_clock_moves_no_other_stage() -> None:
-    def skewed(each: SpanRow) -> SpanRow:
-        moved_ns = -41 * SECOND_NS if each.name == "stt" else 0
-        return replace(each, start_unix_ns=each.start_unix_ns + moved_ns, end_unix_ns=each.end_unix_ns + moved_ns)
+    def skewed(row: SpanRow) -> SpanRow:
+        moved_ns = -41 * SECOND_NS if row.name == "stt" else 0
+        return replace(row, start_unix_ns=row.start_unix_ns + moved_ns, end_unix_ns=row.end_unix_ns + moved_ns)
 
     name = "pipecat-1.14.0/talk"
     for was, turn in zip(recorded_turns(name), turns_of([*map(skewed, recorded_spans(name))]), strict=True):
@@ -160,10 +160,10 @@ def test_slowness_alone_is_kept(factor: int) -> None:
     llm = replace(llm, start_unix_ns=NOW_UNIX_NS - long_ns)
     tts = span("tts", 5, 2, {"metrics.ttfb": 0.1 * factor}, scope_name="pipecat")
     tts = replace(tts, start_unix_ns=NOW_UNIX_NS - long_ns // 2)
-    (found,) = turns_of([asr, llm, tts, turn])
-    assert found.contradicted_metrics == ()
-    assert METRICS["voice_to_voice"].value(found) == round(latency_s * 1e9)
-    assert METRICS["llm_first_token_latency"].value(found) == factor * SECOND_NS // 2
+    (assembled,) = turns_of([asr, llm, tts, turn])
+    assert assembled.contradicted_metrics == ()
+    assert METRICS["voice_to_voice"].value(assembled) == round(latency_s * 1e9)
+    assert METRICS["llm_first_token_latency"].value(assembled) == factor * SECOND_NS // 2
 
 
 def test_a_first_token_before_the_end_of_speech_is_kept() -> None:
@@ -174,22 +174,22 @@ def test_a_first_token_before_the_end_of_speech_is_kept() -> None:
         span("llm", 4, 2, {"metrics.ttfb": 0.1}, scope_name="pipecat"), start_unix_ns=NOW_UNIX_NS - 2 * SECOND_NS
     )
     tts = span("tts", 5, 2, {"metrics.ttfb": 0.1}, scope_name="pipecat")
-    (found,) = turns_of([asr, llm, tts, turn])
-    assert METRICS["llm_first_token_latency"].value(found) == -1_700_000_000
-    assert found.contradicted_metrics == ()
+    (assembled,) = turns_of([asr, llm, tts, turn])
+    assert METRICS["llm_first_token_latency"].value(assembled) == -1_700_000_000
+    assert assembled.contradicted_metrics == ()
 
 
 def test_turn_with_clock_set_back_keeps_what_its_spans_state() -> None:
     """Pipecat's turn of a duration below zero."""
     turn = pipecat_turn(2, **{"turn.duration_seconds": -1.0})
     turn = replace(turn, start_unix_ns=NOW_UNIX_NS, end_unix_ns=NOW_UNIX_NS - SECOND_NS)
-    (found,) = turns_of([turn])
-    assert (found.outcome, METRICS["voice_to_voice"].value(found)) == ("ok", SECOND_NS // 2)
+    (assembled,) = turns_of([turn])
+    assert (assembled.outcome, METRICS["voice_to_voice"].value(assembled)) == ("ok", SECOND_NS // 2)
 
 
 def test_latency_claimed_by_service_is_kept_by_its_own_name() -> None:
-    (found,) = turns_of([pipecat_turn(2, **{"turn.user_bot_latency_seconds": 700.0})])
-    assert (found.service_reported, found.service_reported_ns) == (
+    (assembled,) = turns_of([pipecat_turn(2, **{"turn.user_bot_latency_seconds": 700.0})])
+    assert (assembled.service_reported, assembled.service_reported_ns) == (
         ("turn: turn.user_bot_latency_seconds",),
         (700 * SECOND_NS,),
     )

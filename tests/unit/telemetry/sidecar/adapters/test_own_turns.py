@@ -94,13 +94,15 @@ def test_an_outcome_that_the_service_states_counts() -> None:
     ],
 )
 def test_a_value_that_its_field_cannot_hold_is_left_out(name: str, value: object) -> None:
-    plain, wrong = (turn_of(span("voice.turn", 2, None, each, scope_name="mine")) for each in ({}, {name: value}))
+    plain, wrong = (
+        turn_of(span("voice.turn", 2, None, attributes, scope_name="mine")) for attributes in ({}, {name: value})
+    )
     assert wrong == plain
 
 
 MODEL = span("voice.llm", 3, 2, scope_name="mine", events=(event("voice.llm.first_token", 530),))
 VOICE = span("voice.tts", 4, 2, scope_name="mine", events=(event("voice.tts.first_chunk", 600),))
-BARE_MODEL, BARE_VOICE = (replace(each, events=()) for each in (MODEL, VOICE))
+BARE_MODEL, BARE_VOICE = (replace(recorded, events=()) for recorded in (MODEL, VOICE))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_turns_without_an_index_are_counted_as_they_begin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "user_id"),
     [
         ({"user.id": "u"}, "u"),
         ({"enduser.pseudo.id": "p", "enduser.id": "e"}, "p"),
@@ -143,12 +145,12 @@ def test_turns_without_an_index_are_counted_as_they_begin() -> None:
         ({"user_id": "participant"}, None),
     ],
 )
-def test_a_turn_names_its_user_by_opentelemetrys_names(names: dict[str, str], found: str | None) -> None:
+def test_a_turn_names_its_user_by_opentelemetrys_names(names: dict[str, str], user_id: str | None) -> None:
     turn = turn_of(span("voice.turn", 2, None, names, scope_name="mine", events=EVENTS))
-    assert turn.user_id == found
+    assert turn.user_id == user_id
     bare = span("voice.turn", 2, None, {}, scope_name="mine", events=EVENTS)
     below = span("voice.llm", 3, 2, names, scope_name="mine")
-    assert turn_of(below, bare).user_id == found
+    assert turn_of(below, bare).user_id == user_id
 
 
 def test_synthesis_without_time_is_answer_of_unstated_latency() -> None:

@@ -193,10 +193,10 @@ def test_answered_turn_without_stated_latency_stays_answered(framework: str, cal
     answered = _answered(recorded_turns(f"{framework}/{call}"))
     assert answered
     words = ("latency", "ttfb", "ttft", "delay", "first_chunk")
-    latencies = {key for each in spans for key in each.attributes if any(word in key for word in words)}
+    latencies = {key for span in spans for key in span.attributes if any(word in key for word in words)}
     assert len(latencies) >= 2
     for latency in sorted(latencies):
-        assert _answered(turns_of([_without(each, latency) for each in spans])) == answered, latency
+        assert _answered(turns_of([_without(span, latency) for span in spans])) == answered, latency
 
 
 def _answered(turns: list[Turn]) -> list[tuple[str, int, str | None]]:

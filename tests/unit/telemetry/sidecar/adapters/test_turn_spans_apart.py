@@ -18,13 +18,13 @@ CONVERSATION = span("conversation", CALL, attributes={"conversation.id": "c"}, s
 
 def silent_turn(span_id: int = 2, number: int = 3, start_s: float = -1.0, end_s: float = 0.0) -> SpanRow:
     """A turn of Pipecat that does not state its latency, as with Flux; seconds from now."""
-    found = span("turn", span_id, CALL, {"turn.number": number, "conversation.id": "c"}, scope_name="pipecat.turn")
-    return at(found, start_s, end_s)
+    row = span("turn", span_id, CALL, {"turn.number": number, "conversation.id": "c"}, scope_name="pipecat.turn")
+    return at(row, start_s, end_s)
 
 
-def at(found: SpanRow, start_s: float, end_s: float) -> SpanRow:
+def at(row: SpanRow, start_s: float, end_s: float) -> SpanRow:
     return replace(
-        found,
+        row,
         start_unix_ns=NOW_UNIX_NS + round(start_s * SECOND_NS),
         end_unix_ns=NOW_UNIX_NS + round(end_s * SECOND_NS),
     )
@@ -137,8 +137,8 @@ def test_turn_of_other_service_in_trace_is_its_own(seed: int) -> None:
         ("agent", "4", "m"),
         ("gateway", "2", None),
     ]
-    found = {turn.span_id[-1]: METRICS["voice_to_voice"].value(turn) for turn in turns}
-    assert found == {"2": 500_000_000, "4": 50_000_000}
+    values = {turn.span_id[-1]: METRICS["voice_to_voice"].value(turn) for turn in turns}
+    assert values == {"2": 500_000_000, "4": 50_000_000}
 
 
 def test_turn_of_other_conversation_in_trace_is_its_own() -> None:
@@ -214,7 +214,7 @@ def test_spans_in_memory_are_bounded_and_late_one_joins_its_turn() -> None:
     for number in range(200):
         answered = replace(pipecat_turn(), trace_id=f"{number:032x}")
         stored.add([answered], NOW_UNIX_NS + number)
-        assert len(stored.assembly.forgotten([f"{each:032x}" for each in range(200)])) == max(0, number - 19)
+        assert len(stored.assembly.forgotten([f"{place:032x}" for place in range(200)])) == max(0, number - 19)
     late = replace(stage("llm", 5, 2, -0.6, -0.3), trace_id=f"{0:032x}")
     (change,) = stored.add([late], NOW_UNIX_NS + 86_399 * SECOND_NS)
     assert change.is_revised

@@ -85,7 +85,7 @@ def test_model_servers_to_read_come_from_tables_of_the_file(tmp_path: Path) -> N
     file = tmp_path / "sidecar.toml"
     file.write_text('store = "data"\n[[scrape]]\nname = "vllm"\nurl = "http://127.0.0.1:8000/metrics"\n')
     options = options_of(read_configuration({"config": str(file)}, {}, TABLES))
-    assert [(each.name, each.interval_s) for each in options.scrape] == [("vllm", 10.0)]
+    assert [(target.name, target.interval_s) for target in options.scrape] == [("vllm", 10.0)]
 
 
 def test_faults_of_tables_are_reported_with_the_others(tmp_path: Path) -> None:

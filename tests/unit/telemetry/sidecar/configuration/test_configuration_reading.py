@@ -28,7 +28,9 @@ def test_flag_precedes_variable_and_variable_precedes_file(tmp_path: Path) -> No
     assert [read.origin(key) for key in keys] == origins
 
 
-@pytest.mark.parametrize("setting", [each for each in SETTINGS if each.in_file], ids=lambda each: each.key)
+@pytest.mark.parametrize(
+    "setting", [setting for setting in SETTINGS if setting.in_file], ids=lambda setting: setting.key
+)
 def test_every_setting_can_be_given_in_each_of_the_three_ways(setting: SidecarSetting, tmp_path: Path) -> None:
     text = {"boolean": "true", "integer": "70", "number": "70.5", "path": "here"}.get(setting.kind, "words")
     text = setting.choices[-1] if setting.choices else text
@@ -131,5 +133,5 @@ def test_shown_settings_are_equivalent_file_without_secrets(tmp_path: Path) -> N
     assert "f0rward" not in shown
     assert "# token = [hidden]  # VOICEPROBE_SIDECAR_TOKEN" in shown
     assert f"# forward: 1 tables  # {named['config']}; values are not shown" in shown
-    expected = {each.key: read.value(each.key) for each in SETTINGS if not each.is_secret}
+    expected = {setting.key: read.value(setting.key) for setting in SETTINGS if not setting.is_secret}
     assert tomllib.loads(shown) == {key: value for key, value in expected.items() if value is not None}

@@ -137,13 +137,13 @@ def test_text_setting_has_no_default() -> None:
     ],
 )
 def test_each_fault_has_its_sentence(change: dict[str, Any], fault: str) -> None:
-    found = faults_of({**PLAIN, **change})
-    assert any(fault in each for each in found), found
+    faults = faults_of({**PLAIN, **change})
+    assert any(fault in line for line in faults), faults
 
 
 def test_every_fault_of_every_table_is_found_at_once() -> None:
-    found = faults_of({"name": "a", "url": "no"}, {"url": "http://127.0.0.1:1", "text": "keep", "queue_mib": -1})
-    assert [fault.split(": ")[:2] for fault in found] == [
+    faults = faults_of({"name": "a", "url": "no"}, {"url": "http://127.0.0.1:1", "text": "keep", "queue_mib": -1})
+    assert [fault.split(": ")[:2] for fault in faults] == [
         ["[[forward]] 1 (a)", "text"],
         ["[[forward]] 1 (a)", "url"],
         ["[[forward]] 2", "name"],

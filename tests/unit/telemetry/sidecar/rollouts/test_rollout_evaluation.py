@@ -80,14 +80,14 @@ class Sidecar:
     @property
     def decisions(self) -> list[str | None]:
         (record,) = read_rollouts(self.store)
-        return [each.decision for each in record.entries]
+        return [entry.decision for entry in record.entries]
 
 
 @pytest.fixture
 def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
-    found = Sidecar(tmp_path)
-    yield found
-    found.stop()
+    running = Sidecar(tmp_path)
+    yield running
+    running.stop()
 
 
 def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
@@ -129,7 +129,7 @@ def test_next_stage_begins_on_request_after_promotion(sidecar: Sidecar) -> None:
     assert sidecar.turns.asked[-1].filter.since_unix_ns == sidecar.now - MINUTE
     assert sidecar.decisions == [None, "hold", "promote", None, "hold"]
     (record,) = read_rollouts(sidecar.store)
-    assert [each.decided_by for each in record.entries[2:4]] == ["sidecar", "a request to the sidecar"]
+    assert [entry.decided_by for entry in record.entries[2:4]] == ["sidecar", "a request to the sidecar"]
     sidecar.start()
     assert sidecar.look().stage == "half"
 

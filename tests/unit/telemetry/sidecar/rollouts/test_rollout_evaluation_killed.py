@@ -38,18 +38,18 @@ def killed_at(place: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool
             sidecar.look()
         except KilledError:
             was_killed = True
-    kept = [each for record in read_rollouts(sidecar.store) for each in record.entries]
+    kept = [entry for record in read_rollouts(sidecar.store) for entry in record.entries]
     sidecar.start(next_stage="on-promotion")  # another process
     state = sidecar.look()
     assert (state.stage, state.decision, state.is_kept) == ("half", "hold", True)
     (record,) = read_rollouts(sidecar.store)
     assert list(record.entries[: len(kept)]) == kept
-    begun = [each.stage for each in record.entries[1:] if each.verdict is None]
+    begun = [entry.stage for entry in record.entries[1:] if entry.verdict is None]
     assert begun == ["half"]
     # The stage that began last was promoted by the verdict before it, and by no later one.
-    place_of_begin = next(number for number, each in enumerate(record.entries[1:], 1) if each.verdict is None)
+    place_of_begin = next(number for number, entry in enumerate(record.entries[1:], 1) if entry.verdict is None)
     assert record.entries[place_of_begin - 1].decision == "promote"
-    assert all(each.decision == "hold" for each in record.entries[place_of_begin + 1 :])
+    assert all(entry.decision == "hold" for entry in record.entries[place_of_begin + 1 :])
     sidecar.stop()
     return was_killed
 

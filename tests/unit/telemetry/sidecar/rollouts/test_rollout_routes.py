@@ -140,8 +140,8 @@ def test_unknown_rollout_is_404() -> None:
 def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[str, str]) -> None:
     answers = Answers()
     answers.states.keep(state(decision))
-    found = {stage: answers.ask("GET", f"/streaming/verdict?stage={stage}").json()["verdict"] for stage in STAGES}
-    assert found == of_stages
+    verdicts = {stage: answers.ask("GET", f"/streaming/verdict?stage={stage}").json()["verdict"] for stage in STAGES}
+    assert verdicts == of_stages
     assert answers.ask("GET", "/streaming/verdict?stage=all").status_code == 404
 
 
@@ -183,14 +183,14 @@ def _samples(answers: Answers) -> dict[str, float]:
     page, _ = Exposition(shown=[lambda: rollout_families(answers.states)]).render(
         "application/openmetrics-text; version=1.0.0"
     )
-    found: dict[str, float] = {}
+    samples: dict[str, float] = {}
     for family in text_string_to_metric_families(page.decode()):
         if not family.name.startswith("voice_rollout_"):
             continue
         for sample in family.samples:
             labels = ",".join(value for name, value in sample.labels.items() if name != "rollout")
-            found[f"{sample.name.removeprefix('voice_rollout_')}/{labels}"] = sample.value
-    return found
+            samples[f"{sample.name.removeprefix('voice_rollout_')}/{labels}"] = sample.value
+    return samples
 
 
 def test_gauges_are_openmetrics_and_never_promote_when_stale() -> None:
@@ -198,8 +198,8 @@ def test_gauges_are_openmetrics_and_never_promote_when_stale() -> None:
     nothing = {"verdict/promote": 0, "verdict/hold": 1, "verdict/roll_back": 0, "evaluation_interval_seconds/": 60}
     assert _samples(answers) == {**nothing, "last_verdict_timestamp_seconds/": 0}
     answers.states.keep(state("promote"))
-    found = _samples(answers)
-    assert found == {
+    samples = _samples(answers)
+    assert samples == {
         "verdict/promote": 1,
         "verdict/hold": 0,
         "verdict/roll_back": 0,
@@ -220,7 +220,9 @@ def test_gauges_are_openmetrics_and_never_promote_when_stale() -> None:
         "primary_difference_seconds/upper": 0.05,
         "primary_margin_seconds/": 0.1,
     }
-    assert {name.partition("/")[0] for name in found} == {each.name.removeprefix("voice_rollout_") for each in FAMILIES}
+    assert {name.partition("/")[0] for name in samples} == {
+        family.name.removeprefix("voice_rollout_") for family in FAMILIES
+    }
     answers.now_s += 211
     stale = _samples(answers)
     assert {name: stale[name] for name in nothing} == nothing

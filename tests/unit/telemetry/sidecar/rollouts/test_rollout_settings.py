@@ -31,7 +31,7 @@ def test_flag_precedes_variable_and_variable_precedes_file(tmp_path: Path) -> No
     tables = '[[rollout]]\nplan_file = "a.toml"\nnext_stage = "on-promotion"\n'
     assert options(tmp_path, tables).rollouts == (RolloutSetting("a", files[0], "on-promotion"),)
     by_variable = options(tmp_path, tables, variable=f"{files[1]}:{files[2]}").rollouts
-    assert [each.name for each in by_variable] == ["b", "c"]
+    assert [destination.name for destination in by_variable] == ["b", "c"]
     by_flag = options(tmp_path, tables, variable=files[1], flags=[files[3], files[2]]).rollouts
     assert by_flag == (RolloutSetting("d", files[3]), RolloutSetting("c", files[2]))
     assert options(tmp_path).rollouts == ()
@@ -49,7 +49,7 @@ def test_every_fault_of_every_plan_is_named_at_once(tmp_path: Path) -> None:
     text += '[[rollout]]\nplan = "a.toml"\nnext_stage = "soon"\n[[scrape]]\nname = 1\n'
     with pytest.raises(ConfigError) as caught:
         options(tmp_path, text)
-    found = "\n".join(caught.value.faults)
+    message = "\n".join(caught.value.faults)
     for expected in (
         f"{bad}: line 13, stages[1].share",
         "there is no objective 'nobody'",
@@ -61,7 +61,7 @@ def test_every_fault_of_every_plan_is_named_at_once(tmp_path: Path) -> None:
         "next_stage is 'soon'; write on-request or on-promotion",
         "name: a short name in small letters is expected",
     ):
-        assert expected in found, found
+        assert expected in message, message
 
 
 def test_two_plans_of_one_name_or_over_one_cohort_are_refused(tmp_path: Path) -> None:

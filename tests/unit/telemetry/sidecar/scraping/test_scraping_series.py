@@ -61,14 +61,14 @@ def points(text: str) -> dict[str, list[PointRow]]:
 
 
 def test_a_page_becomes_points() -> None:
-    found = points(page())
-    assert set(found) == {
+    by_name = points(page())
+    assert set(by_name) == {
         "vllm:prefix_cache_queries",
         "vllm:num_requests_running",
         "vllm:request_queue_time_seconds",
         SCRAPE_UP,
     }
-    queries = found["vllm:prefix_cache_queries"]
+    queries = by_name["vllm:prefix_cache_queries"]
     assert [point.value for point in queries] == [100, 101]
     assert [point.attributes for point in queries] == [
         {"gen_ai.request.model": "a/model", SCRAPE_ENGINE: 0},
@@ -78,11 +78,11 @@ def test_a_page_becomes_points() -> None:
         ("sum", "{token}", "cumulative", True)
     }
     assert all(point.start_unix_ns for point in queries)
-    queue = found["vllm:request_queue_time_seconds"][0]
+    queue = by_name["vllm:request_queue_time_seconds"][0]
     assert (queue.count, queue.sum) == (4, pytest.approx(5.6))
     assert list(queue.explicit_bounds or ()) == [0.3, 0.5, 1.0]
     assert list(queue.bucket_counts or ()) == [2, 1, 0, 1]
-    assert [point.value for point in found[SCRAPE_UP]] == [1]
+    assert [point.value for point in by_name[SCRAPE_UP]] == [1]
 
 
 def test_a_page_that_could_not_be_read_becomes_one_point() -> None:

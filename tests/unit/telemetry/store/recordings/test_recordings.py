@@ -41,7 +41,7 @@ def keep(store: Path, call_id: str = "call", *, created: int = NOW, keep_for: in
     return index
 
 
-def found(store: Path, call_id: str = "call", now: int = NOW) -> FoundCall:
+def stored_call(store: Path, call_id: str = "call", now: int = NOW) -> FoundCall:
     answer = find_call(store, "run", call_id, now)
     assert answer is not None
     return answer
@@ -53,7 +53,7 @@ def files(store: Path) -> list[str]:
 
 def test_a_kept_call_is_found_with_its_turns_on_its_samples(tmp_path: Path) -> None:
     index = keep(tmp_path)
-    answer = found(tmp_path)
+    answer = stored_call(tmp_path)
     assert (answer.audio, answer.fault) == (str(index.with_suffix(".flac")), None)
     assert answer.call is not None
     assert [answer.call.sample_at(at) for at in (0, S, 2 * S, 2_500_000_000, 99 * S)] == [0, 0, 8_000, 12_000, 16_000]
@@ -80,7 +80,7 @@ def test_nothing_kept_is_nothing(tmp_path: Path) -> None:
 )
 def test_a_damaged_index_is_named(tmp_path: Path, content: bytes, fault: str) -> None:
     keep(tmp_path).write_bytes(content)
-    answer = found(tmp_path)
+    answer = stored_call(tmp_path)
     assert answer.call is None
     assert fault in (answer.fault or "")
 
@@ -88,7 +88,7 @@ def test_a_damaged_index_is_named(tmp_path: Path, content: bytes, fault: str) ->
 def test_a_file_of_another_call_under_this_ones_name_is_refused(tmp_path: Path) -> None:
     own, other = keep(tmp_path), keep(tmp_path, "other")
     shutil.copy(other, own)
-    answer = found(tmp_path)
+    answer = stored_call(tmp_path)
     assert (answer.call, answer.audio) == (None, None)
     assert "belongs to another call" in (answer.fault or "")
 
@@ -97,9 +97,9 @@ def test_missing_audio_and_a_link_elsewhere_are_named(tmp_path: Path) -> None:
     index = keep(tmp_path)
     audio = index.with_suffix(".flac")
     audio.unlink()
-    assert "is missing" in (found(tmp_path).fault or "")
+    assert "is missing" in (stored_call(tmp_path).fault or "")
     audio.symlink_to("/etc/passwd")
-    assert found(tmp_path).audio is None
+    assert stored_call(tmp_path).audio is None
 
 
 def test_only_expired_files_are_removed(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_only_expired_files_are_removed(tmp_path: Path) -> None:
     stranger.write_text("mine")
     assert remove_expired(tmp_path, NOW) == 2
     assert files(tmp_path) == [".flac", ".json", ".txt"]
-    assert found(tmp_path, "young").fault is None
+    assert stored_call(tmp_path, "young").fault is None
     assert remove_expired(tmp_path, NOW + 2 * DAY) == 2
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["notes.txt"]
 
@@ -129,7 +129,7 @@ def test_recording_from_future_expires_after_its_retention_time(tmp_path: Path) 
     """The clock was ten years ahead when the file was made, and is right by now."""
     keep(tmp_path, created=NOW + 3_650 * DAY)
     assert remove_expired(tmp_path, NOW) == 0
-    assert found(tmp_path).fault is None
+    assert stored_call(tmp_path).fault is None
     assert remove_expired(tmp_path, NOW + 6 * DAY) == 0
     assert remove_expired(tmp_path, NOW + 7 * DAY) == 2
 
