@@ -24,7 +24,7 @@ class Exposed:
     def of(self, name: str, **labels: str) -> dict[Labels, float]:
         """The values of the series of one name that have these labels."""
         wanted = set(labels.items())
-        return {shown: value for (each, shown), value in self.series.items() if each == name and wanted <= shown}
+        return {shown: value for (series, shown), value in self.series.items() if series == name and wanted <= shown}
 
     def total(self, name: str, **labels: str) -> float:
         """Their sum."""
@@ -38,19 +38,19 @@ class Exposed:
 def exposed(exposition: Exposition) -> Exposed:
     """Both formats, parsed; they are equal, and no series is there twice."""
     body, _ = exposition.render(OPENMETRICS)
-    found = Exposed(size_bytes=len(body))
+    parsed = Exposed(size_bytes=len(body))
     for family in openmetrics.text_string_to_metric_families(body.decode()):
         for sample in family.samples:
             key = _key(sample.name, sample.labels)
-            assert key not in found.series, key
-            found.series[key] = sample.value
+            assert key not in parsed.series, key
+            parsed.series[key] = sample.value
             if sample.exemplar is not None:
-                found.exemplars[key] = sample.exemplar
+                parsed.exemplars[key] = sample.exemplar
     plain, content_type = exposition.render("")
     assert content_type.startswith("text/plain")
     families = text_string_to_metric_families(plain.decode())
-    assert {_key(each.name, each.labels): each.value for one in families for each in one.samples} == found.series
-    return found
+    assert {_key(entry.name, entry.labels): entry.value for one in families for entry in one.samples} == parsed.series
+    return parsed
 
 
 def _key(name: str, labels: Mapping[str, str]) -> tuple[str, Labels]:

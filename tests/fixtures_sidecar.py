@@ -217,23 +217,23 @@ def decoded_metrics(body: bytes, encoding: Literal["protobuf", "json"] = "protob
     return _rows(decode_metrics([metrics_from_json(body) if encoding == "json" else body]))
 
 
-def _rows(found: DecodedTables) -> DecodedRows:
-    (request,) = found.requests
+def _rows(tables: DecodedTables) -> DecodedRows:
+    (request,) = tables.requests
     if request.fault is not None:
-        assert (found.turns, found.spans.num_rows, found.points.num_rows) == ([], 0, 0)
+        assert (tables.turns, tables.spans.num_rows, tables.points.num_rows) == ([], 0, 0)
         raise OtlpDecodeError(request.fault)
     return DecodedRows(
-        turns=found.turns,
-        spans=[span_from_row(row) for row in found.spans.to_pylist()],
+        turns=tables.turns,
+        spans=[span_from_row(row) for row in tables.spans.to_pylist()],
         points=[
             PointRow(row["name"], row["unix_ns"], row["value"], json.loads(row["attributes"]), row["service"])
-            for row in found.points.to_pylist()
+            for row in tables.points.to_pylist()
         ],
         received=request.received,
         rejected=request.rejected,
         reasons=request.reasons,
-        unmapped=found.unmapped,
-        unknown_turn_fields=found.unknown_turn_fields,
+        unmapped=tables.unmapped,
+        unknown_turn_fields=tables.unknown_turn_fields,
     )
 
 

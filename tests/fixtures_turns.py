@@ -326,7 +326,7 @@ def fill_store(directory: Path, *runs: Run, keep_text: bool = False) -> Path:
 def mixed_turns(seed: int, turns: int) -> list[Turn]:
     """A run in three phases with turns that differ in all that figures tell apart."""
     dice, other, limits = random.Random(seed), random.Random(seed + 1_000), random.Random(seed + 2_000)
-    found: list[Turn] = []
+    made: list[Turn] = []
     for place, turn in enumerate(synthetic_run(turns=turns, seed=seed).turns):
         phase = ("up", "steady", None)[min(2, place * 5 // (2 * turns))]
         changes: dict[str, object] = {
@@ -362,9 +362,9 @@ def mixed_turns(seed: int, turns: int) -> list[Turn]:
             changes |= {"response_id": None}
         if turn.source == "client" and dice.random() < 0.05:
             changes |= {"response_id": None}
-        found.append(_prevented_or(msgspec.structs.replace(turn, **changes), limits))
-    dice.shuffle(found)
-    return found
+        made.append(_prevented_or(msgspec.structs.replace(turn, **changes), limits))
+    dice.shuffle(made)
+    return made
 
 
 def _prevented_or(turn: Turn, dice: random.Random) -> Turn:

@@ -11,8 +11,8 @@ REASON_VARIABLE = "VOICEPROBE_MISSING_PROGRAMS"
 
 def needed(*names: str) -> str:
     """The path of the program, the first of these that there is. Fails the test if all are missing."""
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
         reason = os.environ.get(REASON_VARIABLE) or "it is not on PATH; ./voiceprobe test says how to install it"
         pytest.fail(f"the program {names[0]} is needed: {reason}", pytrace=False)
-    return found
+    return path

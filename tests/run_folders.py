@@ -52,7 +52,7 @@ def run_folder(root: Path, name: str, run: Run) -> Path:
 
 def write_summary(folder: Path, run_id: str, **changes: object) -> None:
     """The part of a summary that the list of runs reads."""
-    found: dict[str, object] = {
+    summary: dict[str, object] = {
         "schema_version": 2,
         "run": {
             "id": run_id,
@@ -69,7 +69,7 @@ def write_summary(folder: Path, run_id: str, **changes: object) -> None:
         "exit_reason": "all 7 objectives are met",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps({**found, **changes}))
+    (folder / "summary.json").write_text(json.dumps({**summary, **changes}))
 
 
 def run_of(name: str, began_unix_ns: int, calls: int = 40) -> Run:

@@ -142,8 +142,8 @@ def run(name: str, rng: np.random.Generator, kind: Kind, of_clip: Floats, worse:
     whole = first_token + tts + silence
     latencies = dict(zip(LATENCIES, (whole, endpointing, asr_final, first_token, tts, silence), strict=True))
     is_silent = turns.happens(kind.no_reply * worse.times("no_reply"))
-    values = {each: MS * worse.times(each) * ms for each, ms in latencies.items()}
-    values = {each: np.where(is_silent, np.nan, ns) for each, ns in values.items()}
+    values = {name: MS * worse.times(name) * ms for name, ms in latencies.items()}
+    values = {name: np.where(is_silent, np.nan, ns) for name, ns in values.items()}
     words = rng.integers(3, 16, TURNS)
     wrong = np.clip(worse.times("wer") * SHARES["wer"] * np.exp(0.5 * turns.normal(6) - 0.125), 0, 1)
     counted = {
@@ -153,7 +153,7 @@ def run(name: str, rng: np.random.Generator, kind: Kind, of_clip: Floats, worse:
         WER_WORDS: words,
     }
     is_missed = is_silent | (whole * worse.times("voice_to_voice") > GOOD_WITHIN_MS)
-    missed = {missed_column(each.name): is_missed for each in _OBJECTIVES}
+    missed = {missed_column(objective.name): is_missed for objective in _OBJECTIVES}
     codes = {
         OUTCOME: packed_codes(np.where(is_silent, OUTCOMES.index("no_reply"), OUTCOMES.index("ok"))),
         CALL: packed_codes(turns.calls),
@@ -164,7 +164,7 @@ def run(name: str, rng: np.random.Generator, kind: Kind, of_clip: Floats, worse:
     return ComparedRun(name, CohortTurns(name, TURNS, numbers, codes, first_unix_ns=0, newest_unix_ns=0))
 
 
-_OBJECTIVES: Final = tuple(each for each in default_objectives() if each.counts == "turns")
+_OBJECTIVES: Final = tuple(objective for objective in default_objectives() if objective.counts == "turns")
 
 
 def compared(kind: Kind, seed: int, worse: Worse = NOT_WORSE) -> RunComparison:
@@ -184,9 +184,9 @@ class Share:
     pairs: int
 
     @classmethod
-    def count(cls, found: Iterable[bool]) -> "Share":
+    def count(cls, outcomes: Iterable[bool]) -> "Share":
         """Return the share of pairs for which it is true."""
-        known = list(found)
+        known = list(outcomes)
         return cls(sum(known), len(known))
 
     @property
@@ -201,11 +201,11 @@ class Share:
 def false_marks(kind: Kind, seeds: Sequence[int]) -> tuple[Share, Share, int]:
     """Count among pairs that do not differ: those with a marked figure, those with an interval that leaves out 0; and
     how many figures have one."""
-    found = [compared(kind, seed) for seed in seeds]
+    pairs = [compared(kind, seed) for seed in seeds]
     return (
-        Share.count(any(each.is_shown for each in pair.differences) for pair in found),
-        Share.count(any(each.leaves_out_zero for each in pair.differences) for pair in found),
-        max(pair.marked_over for pair in found),
+        Share.count(any(difference.is_shown for difference in pair.differences) for pair in pairs),
+        Share.count(any(difference.leaves_out_zero for difference in pair.differences) for pair in pairs),
+        max(pair.marked_over for pair in pairs),
     )
 
 
@@ -215,16 +215,20 @@ def true_marks(kind: Kind, figure: str, seeds: Sequence[int], factor: float = WO
     marks: list[dict[str, bool]] = []
     for seed in seeds:
         pair = compared(kind, seed, Worse(figure, factor))
-        own = [each for each in pair.differences if each.figure.name.startswith(figure)]
-        same = [each for each in pair.differences if each not in own and each.figure.group != "turns"]
+        own = [difference for difference in pair.differences if difference.figure.name.startswith(figure)]
+        same = [
+            difference
+            for difference in pair.differences
+            if difference not in own and difference.figure.group != "turns"
+        ]
         marks.append(
             {
-                "marked": any(each.is_worse for each in own),
-                **{each.figure.name: bool(each.is_worse) for each in own},
-                "another": any(each.is_shown for each in same),
+                "marked": any(difference.is_worse for difference in own),
+                **{difference.figure.name: bool(difference.is_worse) for difference in own},
+                "another": any(difference.is_shown for difference in same),
             }
         )
-    return {name: Share.count(each[name] for each in marks) for name in marks[0]}
+    return {name: Share.count(mark[name] for mark in marks) for name in marks[0]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -236,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     began_s = time.process_time()
     seeds = range(options.seed, options.seed + options.pairs)
-    found: dict[str, object] = {}
+    rows: dict[str, object] = {}
     for name in options.kind or KINDS:
         kind = KINDS[name]
         marked, left_out, figures = false_marks(kind, seeds)
@@ -249,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if figure == "no_reply" and not kind.no_reply:
                 continue
             row[f"{figure} worse by 20 %"] = {key: str(share) for key, share in true_marks(kind, figure, seeds).items()}
-        found[name] = row
+        rows[name] = row
         print(json.dumps({name: row}, indent=1), flush=True)
     print(json.dumps({"pairs of each": options.pairs, "cpu_s": round(time.process_time() - began_s, 1)}))
 

@@ -34,7 +34,7 @@ def cpu_s(pid: int) -> float:
 
 def measure(url: str, callers: int, turns: int) -> dict[str, Any]:
     """Make the calls; the CPU time of engine and process between the first connected call and the first that ends."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
 
     def watch(engine: Engine) -> None:
         while sum(call.connect_ns is not None for call in engine._calls) < callers:
@@ -44,10 +44,10 @@ def measure(url: str, callers: int, turns: int) -> dict[str, Any]:
         engine.health.take_lateness_worst_ns()
         began = time.perf_counter(), time.process_time(), cpu_s(pid)
         while engine.calls_in_flight == callers:
-            found["late_ms"] = engine.health.take_lateness_worst_ns() / MS
-            found["worst_ms"] = max(found.get("worst_ms", 0.0), found["late_ms"])
+            figures["late_ms"] = engine.health.take_lateness_worst_ns() / MS
+            figures["worst_ms"] = max(figures.get("worst_ms", 0.0), figures["late_ms"])
             ended = time.perf_counter(), time.process_time(), cpu_s(pid)
-            found["spans_s"] = tuple(b - a for a, b in zip(began, ended, strict=True))
+            figures["spans_s"] = tuple(b - a for a, b in zip(began, ended, strict=True))
             gevent.sleep(0.1)
 
     run = Callers(
@@ -60,30 +60,30 @@ def measure(url: str, callers: int, turns: int) -> dict[str, Any]:
         meanwhile=watch,
     )
     calls = run.call()
-    found["outcomes"] = Counter(
-        f"{turn.outcome} {turn.outcome_reason or ''}".strip() for each in calls for turn in each
+    figures["outcomes"] = Counter(
+        f"{turn.outcome} {turn.outcome_reason or ''}".strip() for call_turns in calls for turn in call_turns
     )
-    return found
+    return figures
 
 
 def main() -> None:
     """Print the costs."""
-    callers, turns = (int(each) for each in [*sys.argv[1:], "10", "4"][:2])
+    callers, turns = (int(text) for text in [*sys.argv[1:], "10", "4"][:2])
     ask_for_priority()  # as callers under Locust do
     port = processes.free_port()
     command = [sys.executable, "-m", "tests.integration.servers.webrtc_server", str(port)]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with processes.running(command, port, log, environment={"PYTHONPATH": str(ROOT)}):
-            found = measure(f"http://127.0.0.1:{port}/ok/api/offer", callers, turns)
-    seconds, engine_s, media_s = found["spans_s"]
+            figures = measure(f"http://127.0.0.1:{port}/ok/api/offer", callers, turns)
+    seconds, engine_s, media_s = figures["spans_s"]
     calls_s = seconds * callers
-    print(f"{callers} callers for {seconds:.1f} s; turns: {dict(found['outcomes'])}")
+    print(f"{callers} callers for {seconds:.1f} s; turns: {dict(figures['outcomes'])}")
     print(f"engine: {engine_s / calls_s * 1000:.2f} ms of CPU time per second of a call")
     print(f"WebRTC process: {media_s / calls_s * 1000:.2f} ms")
     fit = USABLE_SHARE / (media_s / calls_s)
     print(f"{fit:.0f} callers fit into one core of the WebRTC process at {USABLE_SHARE:.0%}")
-    print(f"the latest frame left {found['worst_ms']:.1f} ms after it was due")
+    print(f"the latest frame left {figures['worst_ms']:.1f} ms after it was due")
 
 
 if __name__ == "__main__":

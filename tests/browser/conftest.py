@@ -98,11 +98,11 @@ def _is_outside(url: str) -> bool:
 
 @pytest.fixture
 def viewer(browser: Browser) -> Iterator[Viewer]:
-    found = Viewer(browser, [], [])
-    yield found
-    for page in found.pages:
+    opened = Viewer(browser, [], [])
+    yield opened
+    for page in opened.pages:
         page.close()
-    assert found.complaints == []
+    assert opened.complaints == []
 
 
 NOW: Final = time.time_ns()

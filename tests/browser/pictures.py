@@ -87,9 +87,9 @@ def settled(page: Page) -> None:
 def violations(page: Page) -> dict[str, list[str]]:
     """Return what axe-core finds, by rule, except in Streamlit's own parts."""
     parts = page.evaluate("s => [...document.querySelectorAll(s)].map(e => e.outerHTML.slice(0, 60))", _OF_STREAMLIT)
-    found: dict[str, list[str]] = {}
-    for each in Axe().run(page).response["violations"]:
-        nodes = [node["html"][:200] for node in each["nodes"]]
-        nodes = [html for html in nodes if each["id"] != "region" or not html.startswith(tuple(parts))]
-        found |= {each["id"]: nodes} if nodes else {}
-    return found
+    by_rule: dict[str, list[str]] = {}
+    for violation in Axe().run(page).response["violations"]:
+        nodes = [node["html"][:200] for node in violation["nodes"]]
+        nodes = [html for html in nodes if violation["id"] != "region" or not html.startswith(tuple(parts))]
+        by_rule |= {violation["id"]: nodes} if nodes else {}
+    return by_rule

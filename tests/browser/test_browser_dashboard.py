@@ -332,9 +332,9 @@ def test_onset_of_miss_is_in_utc_and_on_clock_of_viewer(viewer: Viewer, full: Da
     page = viewer.opens(f"{full.url}/?run=run-late", zone=zone)
     painted(page)
     verdict = page.locator(".vp-verdict").inner_text()
-    found = re.search(r"since (\d\d):(\d\d) UTC.*\((\d\d):(\d\d):\d\d on your clock\)", verdict, re.DOTALL)
-    assert found is not None, verdict
-    hour, minute, own_hour, own_minute = map(int, found.groups())
+    result = re.search(r"since (\d\d):(\d\d) UTC.*\((\d\d):(\d\d):\d\d on your clock\)", verdict, re.DOTALL)
+    assert result is not None, verdict
+    hour, minute, own_hour, own_minute = map(int, result.groups())
     at = datetime(2026, 11, 20, hour, minute, tzinfo=UTC).astimezone(ZoneInfo(zone))
     assert (at.hour, at.minute) == (own_hour, own_minute)
     # The head and the tables speak of the same clock as the remark.

@@ -36,7 +36,7 @@ def opened(browser: Browser, report: Path, request: pytest.FixtureRequest) -> It
     width, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page, asked = context.new_page(), list[str]()
-    page.on("request", lambda each: asked.append(each.url))
+    page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: asked.append(message.text))
     page.goto(report.as_uri())
     yield page, asked
@@ -80,7 +80,7 @@ def test_everything_can_be_reached_by_keyboard(opened: tuple[Page, list[str]]) -
     for _ in range(folded.count() + page.locator(".scroll:visible").count() + 5):
         seen.add(page.evaluate("document.activeElement.tagName + document.activeElement.textContent.slice(0, 40)"))
         page.keyboard.press("Tab")
-    assert len([each for each in seen if each.startswith("SUMMARY")]) >= 4
+    assert len([text for text in seen if text.startswith("SUMMARY")]) >= 4
     page.locator("summary").first.focus()
     page.keyboard.press("Enter")
     assert page.get_by_role("table", name="Voice to voice over time").is_visible()

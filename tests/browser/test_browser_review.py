@@ -30,7 +30,7 @@ class Served:
     url: str
 
     def utterance(self, name: str) -> Utterance:
-        return next(each for each in read_manifest(self.folder).utterances if each.id == name)
+        return next(utterance for utterance in read_manifest(self.folder).utterances if utterance.id == name)
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +144,8 @@ def test_nothing_can_be_saved_before_there_is_a_clip(served: Served, browser: Br
 @pytest.mark.nightly
 def test_correct_bounds_are_accepted_unchanged_and_list_empties(served: Served, page: Page) -> None:
     def states() -> list[tuple[int, int, float | None, bool]]:
-        found = [served.utterance(name) for name in ("first", "second")]
-        return [(o.speech_start_sample, o.speech_end_sample, o.bounds_confidence_db, o.reviewed) for o in found]
+        utterances = [served.utterance(name) for name in ("first", "second")]
+        return [(o.speech_start_sample, o.speech_end_sample, o.bounds_confidence_db, o.reviewed) for o in utterances]
 
     before = states()
     page.locator("#save").click()
@@ -153,7 +153,7 @@ def test_correct_bounds_are_accepted_unchanged_and_list_empties(served: Served, 
     page.locator("#save").click()
     expect(page.locator("#message")).to_have_text("second saved; all clips are reviewed")
     expect(page.locator("#left")).to_have_text("0 of 2 to review")
-    assert states() == [(*each[:3], True) for each in before]
+    assert states() == [(*state[:3], True) for state in before]
 
 
 @pytest.mark.nightly

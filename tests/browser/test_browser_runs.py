@@ -29,8 +29,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, (name, cohorts, llm_ms) in enumerate((("first", "A", 100), ("second", "B", 420), ("third", "AB", 100))):
         began = START_UNIX_NS + place * HOUR_NS
         run = latency_run(f"r-{name}", 60, llm_ms=llm_ms, seed=place, began_unix_ns=began)
-        heard = [each for each in run.turns if each.source == "client"]
-        turns = [msgspec.structs.replace(each, cohort=cohorts[at % len(cohorts)]) for at, each in enumerate(heard)]
+        heard = [turn for turn in run.turns if turn.source == "client"]
+        turns = [msgspec.structs.replace(turn, cohort=cohorts[at % len(cohorts)]) for at, turn in enumerate(heard)]
         run_folder(root, name, Run(turns, run.spans))
     return root
 
@@ -58,8 +58,8 @@ def expect_runs(page: Page, *names: str) -> None:
 
 def ticked_in(page: Page) -> list[str]:
     """The runs that the link says are ticked, by their ids."""
-    found = parse_qs(urlsplit(page.url).query).get("ticked", ["[]"])[0]
-    return [each.rpartition("#")[2] for each in json.loads(found)]
+    ticked = parse_qs(urlsplit(page.url).query).get("ticked", ["[]"])[0]
+    return [reference.rpartition("#")[2] for reference in json.loads(ticked)]
 
 
 def tick_by_mouse(page: Page, row: int, ticked: int) -> None:

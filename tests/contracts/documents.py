@@ -118,7 +118,9 @@ def _parsed(parser: Any, name: str, arguments: list[str]) -> list[str]:
     # The command itself reports these, with all that is wrong with its flags.
     if unreadable := unreadable_of(context):
         return unreadable
-    if missing := [each.name for each in parser.params if each.required and context.params.get(each.name) == ""]:
+    if missing := [
+        parameter.name for parameter in parser.params if parameter.required and context.params.get(parameter.name) == ""
+    ]:
         return [f"missing argument {name}" for name in missing]
     # The sidecar's parser takes texts; what they mean is read where those of its file and environment are.
     flags_alone = {**context.params, "config": None}
@@ -128,8 +130,8 @@ def _parsed(parser: Any, name: str, arguments: list[str]) -> list[str]:
 def headings(text: str) -> set[str]:
     """The anchors of a page, as both GitHub and mkdocs make them of its headings."""
     outside = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
-    found = re.findall(r"^#+\s+(.*)$", outside, re.MULTILINE)
-    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+    texts = re.findall(r"^#+\s+(.*)$", outside, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in texts}
 
 
 def links(text: str) -> Iterator[tuple[str, str]]:

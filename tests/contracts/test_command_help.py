@@ -23,14 +23,14 @@ TITLES = ("Target", "Load", "Speech", "Behavior", "Objectives", "Output", "Machi
 
 def panels(name: str) -> dict[str, list[str]]:
     """The flags that the help of a command shows, by their heading."""
-    found: dict[str, list[str]] = {}
+    flags: dict[str, list[str]] = {}
     heading = ""
     for line in parsed_help(f"voiceprobe {name}", parsers()[f"voiceprobe {name}"]).splitlines():
         if title := re.match(r"╭─ (\w+) ─", line):
             heading = title[1]
         elif flag := re.match(r"│ [ *]*(--[a-z-]+)", line):
-            found.setdefault(heading, []).append(flag[1])
-    return found
+            flags.setdefault(heading, []).append(flag[1])
+    return flags
 
 
 def test_the_groups_are_those_that_help_promises() -> None:
@@ -42,7 +42,12 @@ def test_every_flag_is_in_a_group_and_the_groups_are_in_order(name: str) -> None
     shown = panels(name)
     assert shown.pop("Options") == ["--help"]
     assert list(shown) == [title for title in TITLES if title in shown]
-    declared = {option for each in parsers()[f"voiceprobe {name}"].params for option in each.opts if option[:2] == "--"}
+    declared = {
+        option
+        for parameter in parsers()[f"voiceprobe {name}"].params
+        for option in parameter.opts
+        if option[:2] == "--"
+    }
     assert sorted(flag for flags in shown.values() for flag in flags) == sorted(declared - {"--help"})
 
 
@@ -170,32 +175,32 @@ def explained() -> dict[str, Any]:
 
 def style_faults(text: str, printed_default: object = None) -> list[str]:
     """Return the faults of a help text; `printed_default` is a default that typer prints itself."""
-    found: list[str] = []
+    texts: list[str] = []
     first = text.partition(" ")[0]
     # A name or an acronym has two capitals: PEM, OTLP/HTTP, WebSocket, NAME=SHARE.
     if not (first[:1].islower() or len(re.findall("[A-Z]", first)) >= 2):
-        found.append("begins neither in lower case nor with a name")
+        texts.append("begins neither in lower case nor with a name")
     before = DEFAULT.sub("", text)
     if before.endswith("."):
-        found.append("ends with a full stop")
+        texts.append("ends with a full stop")
     if re.search(r"\. [A-Z]", text):
-        found.append("is more than one sentence")
+        texts.append("is more than one sentence")
     if any(words in before for words in OTHER_DEFAULTS):
-        found.append("writes a default in another way than (default: …) at its end")
+        texts.append("writes a default in another way than (default: …) at its end")
     if before != text and printed_default not in (None, False, "", [], ()):
-        found.append("repeats a default that is printed behind it")
-    return found
+        texts.append("repeats a default that is printed behind it")
+    return texts
 
 
 def test_every_help_text_is_in_the_style_of_all() -> None:
     every = explained()
     assert len(every) > 400
     assert [name for name, parameter in every.items() if not parameter.help] == [], "they have none"
-    found = {
+    by_page = {
         name: style_faults(parameter.help, parameter.default if parameter.show_default else None)
         for name, parameter in every.items()
     }
-    assert {name: faults for name, faults in found.items() if faults} == {}
+    assert {name: faults for name, faults in by_page.items() if faults} == {}
 
 
 @pytest.mark.parametrize(

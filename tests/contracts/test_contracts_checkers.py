@@ -72,15 +72,15 @@ READS_OWN_DATA = ("telemetry/sidecar/adapters/",)
 
 def _resolved(tree: ast.AST) -> dict[str, str]:
     """The whole name behind each name that an import of the file made."""
-    found: dict[str, str] = {}
+    imported: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for each in node.names:
-                first = each.name.partition(".")[0]
-                found[each.asname or first] = each.name if each.asname else first
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                imported[alias.asname or first] = alias.name if alias.asname else first
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
-    return found
+            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return imported
 
 
 def _name(node: ast.expr, names: dict[str, str]) -> str:
@@ -97,7 +97,7 @@ def dangers(source: str) -> Iterator[tuple[int, str]]:
     names = _resolved(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             for module in modules:
                 if module.partition(".")[0] in FORBIDDEN_MODULES:
                     yield node.lineno, f"{module} runs what data says"
@@ -119,8 +119,10 @@ def file_access(source: str) -> Iterator[tuple[int, str]]:
     """The lines of a source that could touch a file or a process."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            yield from ((node.lineno, f"imports {each}") for each in modules if each.partition(".")[0] in OF_FILES)
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (
+                (node.lineno, f"imports {module}") for module in modules if module.partition(".")[0] in OF_FILES
+            )
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
             yield node.lineno, "opens a file"
 
@@ -133,10 +135,10 @@ def _sources() -> list[Path]:
 def test_no_code_runs_data_or_weakens_tls() -> None:
     sources = _sources()
     assert len(sources) > 500
-    found = [
+    lines = [
         f"{path.relative_to(ROOT)}:{line}: {why}" for path in sources for line, why in dangers(path.read_text("utf-8"))
     ]
-    assert found == []
+    assert lines == []
 
 
 def test_request_readers_touch_no_file() -> None:
@@ -144,13 +146,13 @@ def test_request_readers_touch_no_file() -> None:
     assert set(OF_REQUESTS_ALONE) <= names.keys()
     read = [name for name in names if name.startswith(OF_REQUESTS) or name in OF_REQUESTS_ALONE]
     assert len(read) > 30
-    found = [
+    lines = [
         f"{name}:{line}: {why}"
         for name in read
         if not name.startswith(READS_OWN_DATA)
         for line, why in file_access(names[name].read_text("utf-8"))
     ]
-    assert found == []
+    assert lines == []
 
 
 @pytest.mark.parametrize(

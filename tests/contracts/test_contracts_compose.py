@@ -36,11 +36,11 @@ SCRAPE = ROOT / "telemetry" / "data" / "prometheus.yml"
 
 def published(service: dict[str, Any]) -> list[tuple[str, int, int]]:
     """(address on the host, port on the host, port in the container) of every published port."""
-    found: list[tuple[str, int, int]] = []
+    rows: list[tuple[str, int, int]] = []
     for entry in service.get("ports", []):
         address, host, container = entry.rsplit(":", 2)
-        found.append((address, int(host), int(container)))
-    return found
+        rows.append((address, int(host), int(container)))
+    return rows
 
 
 def listening(name: str) -> set[int]:
@@ -191,7 +191,9 @@ def test_prometheus_scrapes_existing_service_on_its_port() -> None:
 
 def test_prometheus_and_grafana_can_read_their_configuration() -> None:
     mounted = {
-        name: {target: ROOT / source for source, target, *_ in (each.split(":") for each in SERVICES[name]["volumes"])}
+        name: {
+            target: ROOT / source for source, target, *_ in (volume.split(":") for volume in SERVICES[name]["volumes"])
+        }
         for name in ("prometheus", "grafana")
     }
     for name in yaml.safe_load(SCRAPE.read_text())["rule_files"]:
@@ -206,7 +208,7 @@ def test_prometheus_and_grafana_can_read_their_configuration() -> None:
     # Installed before Grafana provisions the data source of its type, in a version that is named.
     plugin, _, version = grafana["GF_PLUGINS_PREINSTALL_SYNC"].partition("@")
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
-    assert {each["type"] for each in sources} == {"prometheus", plugin}
+    assert {entry["type"] for entry in sources} == {"prometheus", plugin}
     assert sources[1]["secureJsonData"]["bearerToken"].removeprefix("$") in grafana
     (provider,) = yaml.safe_load(mounted["grafana"][f"{folder}/dashboards/voiceprobe.yml"].read_text())["providers"]
     for name in ("voiceprobe.json", "voiceprobe-store.json"):
@@ -230,7 +232,7 @@ def test_prometheus_carries_the_token_that_the_sidecar_asks_for() -> None:
 def test_sidecar_writes_only_to_its_store_without_privileges() -> None:
     sidecar = SERVICES["sidecar"]
     assert (sidecar["read_only"], sidecar["cap_drop"]) == (True, ["ALL"])
-    assert [Path(each).name for each in sidecar["tmpfs"]] == ["tmp"]
+    assert [Path(mount).name for mount in sidecar["tmpfs"]] == ["tmp"]
     assert sidecar["security_opt"] == ["no-new-privileges:true"]
     # Ten seconds for requests in progress, twenty for the store.
     assert int(sidecar["stop_grace_period"].removesuffix("s")) > 30
@@ -240,29 +242,31 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
     """The instructions of a Dockerfile in order, continued lines joined, comments left out."""
     lines = [line for line in dockerfile.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
-    found = [line.split(maxsplit=1) for line in joined.splitlines()]
-    return [(name, " ".join(rest.split())) for name, rest in found]
+    split_lines = [line.split(maxsplit=1) for line in joined.splitlines()]
+    return [(name, " ".join(rest.split())) for name, rest in split_lines]
 
 
 def test_image_runs_as_unprivileged_user_and_has_the_command() -> None:
-    found = instructions((ROOT / "Dockerfile").read_text())
-    names = [name for name, _ in found]
-    of = dict(found)
+    dockerfile = instructions((ROOT / "Dockerfile").read_text())
+    names = [name for name, _ in dockerfile]
+    of = dict(dockerfile)
     assert names.count("FROM") == names.count("USER") == 1
     assert of["USER"] == "10001"
-    assert "--uid 10001 voiceprobe" in next(rest for name, rest in found if name == "RUN")
+    assert "--uid 10001 voiceprobe" in next(rest for name, rest in dockerfile if name == "RUN")
     assert names.index("USER") > max(at for at, name in enumerate(names) if name in ("RUN", "COPY"))
     assert of["STOPSIGNAL"] == "SIGTERM"
     assert json.loads(of["CMD"])[0] == "voiceprobe"
-    assert "> /usr/local/bin/voiceprobe" in next(rest for name, rest in found if name == "RUN")
+    assert "> /usr/local/bin/voiceprobe" in next(rest for name, rest in dockerfile if name == "RUN")
     assert "ADD" not in names
     assert "VOLUME" not in names, "of each container of the image one would be left behind"
-    run = " ".join(rest for name, rest in found if name == "RUN")
+    run = " ".join(rest for name, rest in dockerfile if name == "RUN")
     for word in ("curl ", "wget ", "sudo", "http://", "https://", "--trusted-host"):
         assert word not in run, word
     assert run.count("--require-hashes") == 2
     # No secret is built into a layer.
-    assert not [rest for name, rest in found if name in ("ENV", "ARG") and re.search("TOKEN|SECRET|PASSWORD", rest)]
+    assert not [
+        rest for name, rest in dockerfile if name in ("ENV", "ARG") and re.search("TOKEN|SECRET|PASSWORD", rest)
+    ]
 
 
 @pytest.mark.slow
@@ -302,11 +306,11 @@ EXPOSURE_MAX = 2.0
 
 
 def _values(section: str, key: str) -> list[str]:
-    found = re.findall(
+    values = re.findall(
         rf"^{key}=(.*)$", UNIT.read_text().partition(f"[{section}]")[2].partition("\n[")[0], re.MULTILINE
     )
-    assert found, f"{key} is not in [{section}]"
-    return found
+    assert values, f"{key} is not in [{section}]"
+    return values
 
 
 def test_unit_starts_existing_command_with_existing_settings() -> None:
@@ -341,7 +345,7 @@ def test_the_unit_may_do_little_by_systemds_own_measure() -> None:
     threshold = f"--threshold={EXPOSURE_MAX * 10:.0f}"
     done = _analyze("security", "--offline=true", "--json=short", threshold, str(UNIT))
     assert done.returncode == 0, done.stdout
-    weaknesses = {each["name"] for each in json.loads(done.stdout) if each.get("exposure")}
+    weaknesses = {check["name"] for check in json.loads(done.stdout) if check.get("exposure")}
     assert not weaknesses & {
         "NoNewPrivileges",
         "ProtectSystem",
@@ -387,8 +391,8 @@ def test_the_file_in_the_documentation_is_accepted(tmp_path: Path) -> None:
     read = read_configuration({"config": str(file)}, {}, TABLES)
     assert read.faults == []
     assert set(read.tables) == set(TABLES)
-    assert [each.name for each in destinations_from(read.tables["forward"], "file")] == ["tempo"]
-    assert [each.name for each in targets_from(read.tables["scrape"], "file")] == ["vllm-1"]
+    assert [destination.name for destination in destinations_from(read.tables["forward"], "file")] == ["tempo"]
+    assert [target.name for target in targets_from(read.tables["scrape"], "file")] == ["vllm-1"]
 
 
 def test_the_events_in_the_documentation_are_those_of_the_code() -> None:

@@ -38,15 +38,15 @@ def pinned(lock: str) -> list[Requirement]:
     return [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[A-Za-z0-9]", line)]
 
 
-def licenses(found: Distribution) -> list[str]:
+def licenses(package: Distribution) -> list[str]:
     """The licenses that a package names, one by one."""
-    metadata = found.metadata
+    metadata = package.metadata
     if expression := metadata.get("License-Expression"):
         return re.findall(r"[^()\s]+", re.sub(r"\b(?:AND|OR|WITH [\w-]+-exception)\b", " ", expression))
     of_classifiers = [
-        each.rpartition("::")[2].strip()
-        for each in metadata.get_all("Classifier") or ()
-        if each.startswith("License ::")
+        classifier.rpartition("::")[2].strip()
+        for classifier in metadata.get_all("Classifier") or ()
+        if classifier.startswith("License ::")
     ]
     return of_classifiers or [line.strip() for line in (metadata.get("License") or "").splitlines()[:1]]
 
@@ -55,26 +55,26 @@ def applies(requirement: Requirement) -> bool:
     return requirement.marker is None or requirement.marker.evaluate()
 
 
-RUNTIME = [each for each in pinned("requirements.lock") if applies(each)]
+RUNTIME = [requirement for requirement in pinned("requirements.lock") if applies(requirement)]
 
 
 def test_the_locks_are_read() -> None:
     assert len(RUNTIME) > 80
 
 
-@pytest.mark.parametrize("requirement", RUNTIME, ids=lambda each: each.name)
+@pytest.mark.parametrize("requirement", RUNTIME, ids=lambda requirement: requirement.name)
 def test_installed_packages_match_lock_and_allowed_licenses(requirement: Requirement) -> None:
     try:
-        found = distribution(requirement.name)
+        installed = distribution(requirement.name)
     except PackageNotFoundError:
         pytest.fail(f"{requirement.name} is locked and not installed")
-    assert requirement.specifier.contains(found.version, prereleases=True)
-    named = licenses(found)
+    assert requirement.specifier.contains(installed.version, prereleases=True)
+    named = licenses(installed)
     if requirement.name in EXCEPTIONS:
         assert not named, "it names one now: take it out of the exceptions"
         return
     assert named, f"{requirement.name} names no license"
-    assert [each for each in named if not ALLOWED.fullmatch(each)] == []
+    assert [text for text in named if not ALLOWED.fullmatch(text)] == []
 
 
 @pytest.mark.parametrize("name", ["GPL-3.0-only", "AGPL-3.0-or-later", "Other/Proprietary License", "BUSL-1.1"])
@@ -85,9 +85,9 @@ def test_other_licenses_are_not_allowed(name: str) -> None:
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
 def test_package_is_pinned_twice_only_under_exclusive_markers(lock: str) -> None:
     every = pinned(lock)
-    count = Counter(canonicalize_name(each.name) for each in every)
+    count = Counter(canonicalize_name(requirement.name) for requirement in every)
     for name in (name for name, number in count.items() if number > 1):
-        markers = [each.marker for each in every if canonicalize_name(each.name) == name]
+        markers = [requirement.marker for requirement in every if canonicalize_name(requirement.name) == name]
         assert all(markers), f"{name} is pinned without a marker and again"
         for version in ("3.11", "3.12", "3.13", "3.14"):
             environment = {"python_version": version, "python_full_version": f"{version}.1"}
@@ -100,7 +100,7 @@ def _holds(marker: Marker | None, environment: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
 def test_no_version_is_a_release_before_its_release(lock: str) -> None:
-    pins = {each.name: next(iter(each.specifier)) for each in pinned(lock)}
+    pins = {requirement.name: next(iter(requirement.specifier)) for requirement in pinned(lock)}
     early = {name: pin.version for name, pin in pins.items() if re.search(r"(a|b|rc|dev)\d+$", pin.version)}
     # opentelemetry publishes its conventions and instrumentations as betas only.
     assert [name for name in early if not name.startswith("opentelemetry-")] == []
@@ -133,11 +133,11 @@ PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^\]]*\])?==([^\s;\\]+)")
 
 def pins(lock: str) -> dict[str, list[Version]]:
     """Versions by name; a name may be pinned more than once, under different markers."""
-    found: dict[str, list[Version]] = {}
+    versions: dict[str, list[Version]] = {}
     for line in (ROOT / lock).read_text().splitlines():
         if match := PIN.match(line):
-            found.setdefault(canonicalize_name(match[1]), []).append(Version(match[3]))
-    return found
+            versions.setdefault(canonicalize_name(match[1]), []).append(Version(match[3]))
+    return versions
 
 
 def asked(extra: str | None) -> list[Requirement]:

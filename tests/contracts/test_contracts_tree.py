@@ -77,34 +77,34 @@ class Outline:
 @cache
 def outline(source: str) -> Outline:
     """The outline of a file: parsing all of them takes seconds, and several contracts ask."""
-    found = Outline()
+    collected = Outline()
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                found.functions.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1))
-                found.signatures.append((node.name, positional_parameters(node.args)))
+                collected.functions.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1))
+                collected.signatures.append((node.name, positional_parameters(node.args)))
             case ast.Lambda():
-                found.signatures.append(("lambda", positional_parameters(node.args)))
+                collected.signatures.append(("lambda", positional_parameters(node.args)))
             case ast.ClassDef():
-                found.classes.append(node.name)
+                collected.classes.append(node.name)
             case ast.Attribute(value=ast.Name(id="time"), attr="time"):
-                found.wall_clock_calls.append(node.lineno)
+                collected.wall_clock_calls.append(node.lineno)
             case ast.ImportFrom(module="time", names=names) if any(alias.name == "time" for alias in names):
-                found.wall_clock_calls.append(node.lineno)
-    return found
+                collected.wall_clock_calls.append(node.lineno)
+    return collected
 
 
 def positional_parameters(arguments: ast.arguments) -> int:
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
 def long_functions(source: str) -> list[tuple[str, int]]:
-    return [each for each in outline(source).functions if each[1] > MOST_LINES_OF_A_FUNCTION]
+    return [function for function in outline(source).functions if function[1] > MOST_LINES_OF_A_FUNCTION]
 
 
 def long_signatures(source: str) -> list[tuple[str, int]]:
-    return [each for each in outline(source).signatures if each[1] > MOST_POSITIONAL_PARAMETERS]
+    return [signature for signature in outline(source).signatures if signature[1] > MOST_POSITIONAL_PARAMETERS]
 
 
 def test_files_are_short_or_say_why() -> None:
@@ -142,25 +142,25 @@ def test_there_is_one_kind_of_lock() -> None:
 
 @pytest.mark.slow
 def test_the_wall_clock_is_read_in_nanoseconds_and_only_to_stamp() -> None:
-    found = {path for path, text in python_files() if path.startswith(PACKAGES) and outline(text).wall_clock_calls}
-    assert found == WALL_CLOCK.keys()
+    callers = {path for path, text in python_files() if path.startswith(PACKAGES) and outline(text).wall_clock_calls}
+    assert callers == WALL_CLOCK.keys()
 
 
 @pytest.mark.slow
 def test_nothing_names_the_machine_it_was_written_on() -> None:
-    found: list[str] = []
+    clocked: list[str] = []
     for path in files():
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue  # audio and pictures
-        found += [
+        clocked += [
             f"{name(path)}:{number} holds {what}: {line.strip()[:120]}"
             for number, line in enumerate(lines, start=1)
             for what, pattern in FOREIGN.items()
             if pattern.search(line)
         ]
-    assert found == []
+    assert clocked == []
 
 
 def test_test_files_have_names_of_their_own() -> None:
@@ -193,7 +193,7 @@ def test_long_function_is_detected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "expected"),
     [
         ("def many(a, b, c, d, e, f): ...", [("many", 6)]),
         ("def many(a, b, c, /, d, e, f=1): ...", [("many", 6)]),
@@ -206,8 +206,8 @@ def test_long_function_is_detected() -> None:
         ("def few(a, b, c, d, e, *rest, f, **others): ...", []),
     ],
 )
-def test_long_signature_is_detected(source: str, found: list[tuple[str, int]]) -> None:
-    assert long_signatures(source) == found
+def test_long_signature_is_detected(source: str, expected: list[tuple[str, int]]) -> None:
+    assert long_signatures(source) == expected
 
 
 @pytest.mark.parametrize(
@@ -228,10 +228,10 @@ def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path, text in python_files():
         if path.startswith(PACKAGES):
-            for each in outline(text).classes:
-                places.setdefault(each, []).append(path)
+            for class_name in outline(text).classes:
+                places.setdefault(class_name, []).append(path)
     assert len(places) > 300
-    assert {each: where for each, where in places.items() if len(where) > 1} == {}
+    assert {class_name: where for class_name, where in places.items() if len(where) > 1} == {}
 
 
 @pytest.mark.parametrize("content", [b"\x1f\x8b\x08\x00\x84w\x01k"])
@@ -293,20 +293,20 @@ def _is_percent(part: ast.FormattedValue) -> bool:
 
 def _computes(part: ast.FormattedValue) -> bool:
     """Whether the value is rounded or scaled here; a whole number of a wire or of a setting is printed as it is."""
-    scaled = any(isinstance(each, ast.BinOp) for each in ast.walk(part.value))
-    rounded = any(isinstance(each, ast.Call) and ast.unparse(each.func) == "round" for each in ast.walk(part.value))
+    scaled = any(isinstance(node, ast.BinOp) for node in ast.walk(part.value))
+    rounded = any(isinstance(node, ast.Call) and ast.unparse(node.func) == "round" for node in ast.walk(part.value))
     return bool(_spec(part)) or scaled or rounded
 
 
 @pytest.mark.slow
 def test_milliseconds_and_percentages_are_written_in_one_module() -> None:
-    found = [
+    lines = [
         f"{path}:{line}"
         for path, text in python_files()
         if path.startswith(SEARCHED) and path not in HOMES
         for line in second_formatters(text)
     ]
-    assert found == []
+    assert lines == []
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,8 @@ def test_an_interrupt_while_a_peer_is_installed_runs_no_test(used: Checkout, tmp
         while not (tmp_path / "pid").exists():
             assert time.monotonic() < deadline, "uv was never started"
             time.sleep(0.01)
-        for each in (process.pid, *(child.pid for child in psutil.Process(process.pid).children())):
-            os.kill(each, signal.SIGINT)  # as a terminal does, which interrupts a shell and those that it waits for
+        for pid in (process.pid, *(child.pid for child in psutil.Process(process.pid).children())):
+            os.kill(pid, signal.SIGINT)  # as a terminal does, which interrupts a shell and those that it waits for
         out, _ = process.communicate(timeout=BOUND_S)
         assert (process.returncode, out) == (130, "")
     finally:

@@ -62,9 +62,9 @@ def test_every_command_is_accepted_by_its_parser(line: str) -> None:
     ],
 )
 def test_wrong_command_is_detected(line: str, output: str) -> None:
-    found = faults(line)
-    assert bool(found) == bool(output)
-    assert output in " ".join(found)
+    lines = faults(line)
+    assert bool(lines) == bool(output)
+    assert output in " ".join(lines)
 
 
 @pytest.mark.parametrize("place", pages())
@@ -265,4 +265,4 @@ def test_the_page_lists_what_the_diagrams_show() -> None:
 def test_every_state_and_input_has_a_sentence() -> None:
     listed = re.findall(r"^\| `([A-Z_]+)` \| ([^`|]+) \|$", CONVERSATION_PAGE, re.MULTILINE)
     members: list[Enum] = [*State, *Input, *PlanState, *PlanInput]
-    assert listed == [(each.name, f"{each.value[0].upper()}{each.value[1:]}.") for each in members]
+    assert listed == [(member.name, f"{member.value[0].upper()}{member.value[1:]}.") for member in members]

@@ -28,8 +28,8 @@ def scripts(job: Path) -> list[str]:
     """The commands of a job, whichever of the two forms it has."""
     content = parsed(job)
     if "jobs" in content:
-        return [step["run"] for each in content["jobs"].values() for step in each["steps"] if "run" in step]
-    return [line for each in content.values() if isinstance(each, dict) for line in each.get("script", [])]
+        return [step["run"] for entry in content["jobs"].values() for step in entry["steps"] if "run" in step]
+    return [line for entry in content.values() if isinstance(entry, dict) for line in entry.get("script", [])]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
@@ -59,7 +59,7 @@ def test_a_job_keeps_and_shows_what_its_run_leaves() -> None:
 
 def test_the_objectives_are_objectives() -> None:
     file = EXAMPLES / "objectives.yaml"
-    assert [each.name for each in parse_objectives(file.read_text(encoding="utf-8"), file.name)] == [
+    assert [objective.name for objective in parse_objectives(file.read_text(encoding="utf-8"), file.name)] == [
         "voice-to-voice",
         "answered",
     ]

@@ -113,7 +113,7 @@ def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
     assert store["jsonData"]["allowedHosts"] == [store["url"]]
     (provider,) = yaml.safe_load((DATA / "grafana" / "dashboards.yml").read_text())["providers"]
     assert provider["type"] == "file"
-    (chosen,) = [each for each in grafana_dashboard()["templating"]["list"] if each["type"] == "datasource"]
+    (chosen,) = [variable for variable in grafana_dashboard()["templating"]["list"] if variable["type"] == "datasource"]
     assert chosen["query"] == source["type"]
     assert grafana_dashboard()["uid"] == "voiceprobe"
 
@@ -149,19 +149,19 @@ def test_service_that_compose_would_refuse_is_detected(tmp_path: Path) -> None:
     assert "restarts" in faults(broken, "vendor.compose-spec")
 
 
-def unknown_to_grafana(found: dict[str, Any]) -> list[str]:
+def unknown_to_grafana(content: dict[str, Any]) -> list[str]:
     """The parts of a dashboard that are lost when Grafana's own types, with those of its panels, read and write it."""
     plugins.register_default_plugins()
-    read = json.loads(json.dumps(Dashboard.from_json(found), cls=JSONEncoder))
-    return list(_lost(found, read, "dashboard"))
+    read = json.loads(json.dumps(Dashboard.from_json(content), cls=JSONEncoder))
+    return list(_lost(content, read, "dashboard"))
 
 
-def _lost(found: Any, read: Any, place: str) -> list[str]:
-    if isinstance(found, dict) and isinstance(read, dict):
-        return [each for key, value in found.items() for each in _lost(value, read.get(key), f"{place}.{key}")]
-    if isinstance(found, list) and isinstance(read, list) and len(found) == len(read):
-        return [each for index, value in enumerate(found) for each in _lost(value, read[index], f"{place}[{index}]")]
-    return [] if found == read else [place]
+def _lost(written: Any, read: Any, place: str) -> list[str]:
+    if isinstance(written, dict) and isinstance(read, dict):
+        return [line for key, value in written.items() for line in _lost(value, read.get(key), f"{place}.{key}")]
+    if isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        return [line for index, value in enumerate(written) for line in _lost(value, read[index], f"{place}[{index}]")]
+    return [] if written == read else [place]
 
 
 @pytest.mark.parametrize("made", [grafana_dashboard, store_dashboard])
@@ -172,7 +172,7 @@ def test_grafana_knows_every_part_of_its_dashboards(made: Callable[[], dict[str,
 @pytest.mark.parametrize("made", [grafana_dashboard, store_dashboard])
 def test_key_unknown_to_grafana_is_detected(made: Callable[[], dict[str, Any]]) -> None:
     broken = made()
-    panel = next(each for each in broken["panels"] if "fieldConfig" in each)
+    panel = next(candidate for candidate in broken["panels"] if "fieldConfig" in candidate)
     panel["heading"] = panel.pop("title")
     panel["fieldConfig"]["defaults"]["units"] = "ms"
     place = f"dashboard.panels[{broken['panels'].index(panel)}]"

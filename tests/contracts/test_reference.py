@@ -35,7 +35,11 @@ from tests.contracts.command_help import ROOT, VOICEPROBE, help_of, parsed_help
 FRAMEWORK_NAMES = tuple(
     name
     for framework in frameworks()
-    for name in (*framework.spans, *framework.scopes, *(each for read in framework.reads for each in read.attributes))
+    for name in (
+        *framework.spans,
+        *framework.scopes,
+        *(attribute for read in framework.reads for attribute in read.attributes),
+    )
 )
 VARIABLE = re.compile(r"VOICEPROBE_[A-Z]+(?:_[A-Z]+)*(?![A-Z_])")
 
@@ -45,7 +49,7 @@ def rows(page: str) -> Iterator[list[str]]:
     lines = PAGES[page]().splitlines()
     for before, line in pairwise(lines):
         if line.startswith("| ") and not line.startswith("| ---") and before.startswith("|"):
-            yield [each.strip() for each in re.split(r"(?<!\\)\|", line)[1:-1]]
+            yield [column.strip() for column in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "reference/metrics.md"])
@@ -95,10 +99,10 @@ def test_locust_takes_every_option_that_the_page_lists() -> None:
         ("reference/spans.md", tuple(semconv.TURN_PREFIX + name for name in CARRIED)),
         ("reference/framework-spans.md", FRAMEWORK_NAMES),
         ("reference/otlp-receivers.md", (*COMPRESSIONS, "--max-connections", "--body-memory", "--idle-timeout")),
-        ("reference/exit-codes.md", tuple(str(int(each)) for each in ExitCode)),
+        ("reference/exit-codes.md", tuple(str(int(exit_code)) for exit_code in ExitCode)),
         ("reference/protocols.md", (*registry.names(), *METRIC_OF.values())),
         ("reference/scenario-file.md", tuple(scenario.keys())),
-        ("reference/sidecar-settings.md", tuple(each.variable for each in (*SETTINGS, CONFIG))),
+        ("reference/sidecar-settings.md", tuple(setting.variable for setting in (*SETTINGS, CONFIG))),
     ],
 )
 def test_a_page_lists_what_the_code_has(page: str, names: tuple[str, ...]) -> None:
@@ -115,11 +119,11 @@ def test_every_series_that_a_sidecar_exposes_is_listed() -> None:
 
 def test_every_key_of_the_schema_is_listed() -> None:
     text = PAGES["reference/json-summary.md"]()
-    found = {
+    keys = {
         key for key in re.findall(r'"([a-z_0-9]+)": \{', json.dumps(schema())) if key not in {"properties", "items"}
     }
     definitions = set(schema()["$defs"])
-    assert [key for key in found - definitions if not re.search(rf"[`.]{key}`|## {key}\n", text)] == []
+    assert [key for key in keys - definitions if not re.search(rf"[`.]{key}`|## {key}\n", text)] == []
 
 
 def test_every_exit_code_has_a_meaning() -> None:

@@ -103,7 +103,9 @@ def test_a_subject_of_the_night_is_kept_once_every_day(subject: str) -> None:
 
 def test_every_command_is_started_every_day() -> None:
     groups = {group.name for group in app.registered_groups}
-    commands = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback is not None}
+    commands = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback is not None
+    }
     named = {subject.removeprefix("voiceprobe ") for subject in KEPT if subject.startswith("voiceprobe ")}
     assert named == commands | groups
 

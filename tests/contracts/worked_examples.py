@@ -65,10 +65,10 @@ def apply(change: Change, folder: Path) -> None:
         file.write_text(text + change.block, encoding="utf-8")
         return
     lines = text.splitlines(keepends=True)
-    found = [number for number, line in enumerate(lines) if change.anchor and change.anchor in line]
-    if len(found) != 1:
-        raise LookupError(f"{change.path} has {len(found)} lines with {change.anchor!r}; the page needs one")
-    first = found[0] + (change.how == "after")
+    numbers = [number for number, line in enumerate(lines) if change.anchor and change.anchor in line]
+    if len(numbers) != 1:
+        raise LookupError(f"{change.path} has {len(numbers)} lines with {change.anchor!r}; the page needs one")
+    first = numbers[0] + (change.how == "after")
     lines[first : first + (change.how == "replace")] = [change.block]
     file.write_text("".join(lines), encoding="utf-8")
 

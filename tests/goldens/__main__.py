@@ -33,20 +33,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.store or Path(temporary)
         if not arguments.turns:
-            file, found = one_day.FILE, one_day.answered(folder, one_day.fill(folder))
+            file, answers = one_day.FILE, one_day.answered(folder, one_day.fill(folder))
         else:
             if arguments.store is None:
                 many.fill(folder, arguments.turns)
             exact_turns = 0 if arguments.sampled else EXACT_TURNS
-            file, found = many.file_of(arguments.turns), many.answered(folder, arguments.turns, exact_turns)
+            file, answers = many.file_of(arguments.turns), many.answered(folder, arguments.turns, exact_turns)
     if arguments.write:
-        file.write_text(comparing.written(found), encoding="utf-8")
+        file.write_text(comparing.written(answers), encoding="utf-8")
         return 0
     golden = comparing.read(file)
-    different = comparing.differences(golden, found)
-    sys.stdout.writelines(f"{each}\n" for each in different[:_MOST_SHOWN])
-    sys.stdout.write(f"{len(different)} differences in {len(found)} answers\n")
-    held = [*comparing.estimates(golden, found).values()]
+    different = comparing.differences(golden, answers)
+    sys.stdout.writelines(f"{line}\n" for line in different[:_MOST_SHOWN])
+    sys.stdout.write(f"{len(different)} differences in {len(answers)} answers\n")
+    held = [*comparing.estimates(golden, answers).values()]
     if arguments.sampled:
         sys.stdout.write(f"{sum(held)} of {len(held)} intervals of estimates hold the exact percentile\n")
     return bool(different) or sum(held) < _MUST_HOLD * len(held) or (arguments.sampled and not held)

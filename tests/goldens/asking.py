@@ -78,7 +78,7 @@ def _run_figures(ask: Ask, parameters: Parameters) -> object:
     run_id, objectives = parameters["run_id"], parameters["objectives"]
     given = {name: value for name, value in parameters.items() if name != "run_id"}
     runs: Any = ask("run_list", given)
-    (listed,) = (each for each in runs if each.run.run_id == run_id)
+    (listed,) = (run for run in runs if run.run.run_id == run_id)
     verdict, evidence = listed.verdict, ask("run_verdict", {"f": {"run_id": run_id}, "objectives": objectives})
     if verdict is not None and verdict.state == "missed":
         verdict = dataclasses.replace(verdict, cause=evidence.cause)  # type: ignore[attr-defined]
@@ -147,8 +147,8 @@ def _of_pages(asked: Asked) -> Iterator[tuple[str, Parameters]]:
     turns += [{"filter": {"run_id": asked.run}, "search": {"outcome": "ok", "model": "large", "from_ns": 5 * 10**8}}]
     turns += [{"filter": {"run_id": asked.other}, "metric": "llm_ttft", "search": {"text": "utterance-1"}}]
     turns += [{"filter": {"run_id": asked.service}}]
-    for each in turns:
-        yield "turns_page", {"asked": each}
+    for turn in turns:
+        yield "turns_page", {"asked": turn}
     yield "page", {"asked": {"filter": {"run_id": asked.other}, "metric": "llm_ttft", "most_buckets": 20, "dots": 0}}
     yield "rollout_page", {}
     yield "rollout_page", {"name": "fast", "objectives": _OBJECTIVES}
@@ -188,8 +188,8 @@ def _of_cohorts(asked: Asked) -> Iterator[tuple[str, Parameters]]:
     }
     for own in ({"unit": "user"}, {"with_audio": True, "slices": ["noise_profile"]}, {"source": "service"}):
         yield "rollout_turns", {"asked": {**chosen, **question, **own, "filter": {"run_id": run_id}}}
-    for each in (run_id, asked.run):
-        yield "run_turns", {"asked": {"run_id": each, **question}}
+    for asked_id in (run_id, asked.run):
+        yield "run_turns", {"asked": {"run_id": asked_id, **question}}
     yield "run_turns", {"asked": {"run_id": "gone"}}
 
 
@@ -221,7 +221,7 @@ def key_of(name: str, parameters: Parameters) -> str:
 
     def shown(value: object) -> object:
         if isinstance(value, dict):
-            return {key: shown(each) for key, each in value.items()}
+            return {key: shown(member) for key, member in value.items()}
         return f"all {len(value)}" if isinstance(value, list) and len(value) == len(_OBJECTIVES) else value
 
     return f"{name} {json.dumps(shown(parameters), sort_keys=True)}"
@@ -229,27 +229,27 @@ def key_of(name: str, parameters: Parameters) -> str:
 
 def reports(reader: StoreReader, asked: Asked, now_unix_ns: int) -> dict[str, object]:
     """The summary, the JUnit and the Markdown of the report of each run, and its raw values of each metric."""
-    found: dict[str, object] = {}
+    shown_reports: dict[str, object] = {}
     for run_id in (asked.run, asked.other, asked.service):
         result = judged_run(reader, run_id, default_objectives(), now_unix_ns=now_unix_ns)
         files = artifacts(replace(result, pictures=read_pictures(reader, result.summary)))
         summary = _without_store(json.loads(files[SUMMARY]))
-        found[f"report {run_id} {SUMMARY}"] = summary
+        shown_reports[f"report {run_id} {SUMMARY}"] = summary
         for name in (JUNIT, MARKDOWN):
             text = files[name].decode().replace(str(reader.directory), "STORE")
-            found[f"report {run_id} {name}"] = text.splitlines()
+            shown_reports[f"report {run_id} {name}"] = text.splitlines()
         for metric in METRIC_NAMES:
             values = reader.metric_values(Filter(run_id=run_id), metric)
             if values:
                 few = {"first": values[:3], "last": values[-1], "sum": math.fsum(values)}
-                found[f"values {run_id} {metric}"] = {"n": len(values), **few}
-    return found
+                shown_reports[f"values {run_id} {metric}"] = {"n": len(values), **few}
+    return shown_reports
 
 
 def _without_store(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_store(each) for key, each in value.items() if key not in _SUMMARY_LEFT_OUT}
-    return [_without_store(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_store(member) for key, member in value.items() if key not in _SUMMARY_LEFT_OUT}
+    return [_without_store(element) for element in value] if isinstance(value, list) else value
 
 
 def plain(value: object) -> Any:
@@ -259,15 +259,15 @@ def plain(value: object) -> Any:
     if isinstance(value, RolloutVerdict):  # an object of which every key is there
         return plain(msgspec.json.decode(msgspec.json.encode(value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _filled({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
+        return _filled({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
     if isinstance(value, msgspec.Struct):
         return _filled(msgspec.structs.asdict(value))
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(member) for key, member in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(plain, value))
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if value is None or isinstance(value, str | int | float):
@@ -278,18 +278,18 @@ def plain(value: object) -> Any:
 def _filled(fields: Mapping[str, object]) -> dict[str, Any]:
     if fields.get("is_sample"):
         return {"is_sample": NOT_COMPARED}
-    found = {name: plain(value) for name, value in fields.items() if name not in LEFT_OUT}
-    if "declared" in found:
-        found["declared"] = {k: v for k, v in found["declared"].items() if k not in _DECLARED_LEFT_OUT}
-    return {name: value for name, value in found.items() if value is not None and value not in ([], {})}
+    content = {name: plain(value) for name, value in fields.items() if name not in LEFT_OUT}
+    if "declared" in content:
+        content["declared"] = {k: v for k, v in content["declared"].items() if k not in _DECLARED_LEFT_OUT}
+    return {name: value for name, value in content.items() if value is not None and value not in ([], {})}
 
 
 def _plain_cohort(of: CohortTurns) -> dict[str, Any]:
     """A cohort's columns as lists; codes as their values, and those of calls and audio in the order of their
     first turns, as their numbers mean nothing."""
-    found = _filled({each.name: getattr(of, each.name) for each in dataclasses.fields(of)})
-    found["numbers"] = {name: [None if math.isnan(v) else v for v in of.number(name)] for name in of.numbers}  # type: ignore[union-attr]
-    found["codes"] = {}
+    content = _filled({field.name: getattr(of, field.name) for field in dataclasses.fields(of)})
+    content["numbers"] = {name: [None if math.isnan(v) else v for v in of.number(name)] for name in of.numbers}  # type: ignore[union-attr]
+    content["codes"] = {}
     for name in of.codes:
         codes = of.code(name).tolist()
         if name in of.labels:
@@ -297,10 +297,10 @@ def _plain_cohort(of: CohortTurns) -> dict[str, Any]:
         elif name != OUTCOME:
             first = {code: place for place, code in enumerate(dict.fromkeys(codes))}
             codes = [first[code] for code in codes]
-        found["codes"][name] = codes
+        content["codes"][name] = codes
     assert CALL in of.codes or not of.turns
-    found.pop("labels", None)
-    return found
+    content.pop("labels", None)
+    return content
 
 
 # What receivers count is no answer of the store.
@@ -310,7 +310,7 @@ _OF_RECEIVERS: Final = {family.name for family in (*INGESTED.values(), STORED)}
 def exposed(page: str) -> dict[str, object]:
     """The figures of a page of `/metrics`, a family a key: every series of counters and gauges, and of histograms every
     count and sum, and the buckets that hold something, over all labels together."""
-    found: dict[str, object] = {}
+    families: dict[str, object] = {}
     for family in text_string_to_metric_families(page):
         if family.name in _OF_RECEIVERS:
             continue
@@ -328,5 +328,5 @@ def exposed(page: str) -> dict[str, object]:
             steps = zip(sorted(buckets), counts, [0.0, *counts[:-1]], strict=True)
             shown["buckets"] = {repr(le): count - before for le, count, before in steps if count > before}
             shown["bounds"] = [repr(le) for le in sorted(buckets)]
-        found[f"/metrics {family.name}"] = shown
-    return found
+        families[f"/metrics {family.name}"] = shown
+    return families

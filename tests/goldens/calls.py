@@ -192,12 +192,12 @@ def _answer(rng: random.Random, slower_ms: float) -> dict[str, object]:
     """Draw an answer, its moments in ms from the end of the speech."""
     hit = rng.random() < 0.3
     route = "cache" if hit else rng.choice(("local", "cloud", "cloud"))
-    found: dict[str, object] = {"cache_hit": hit if rng.random() < 0.9 else None}
+    fields: dict[str, object] = {"cache_hit": hit if rng.random() < 0.9 else None}
     if hit:
-        found["cache_tier"] = rng.choice(semconv.CACHE_TIERS)
+        fields["cache_tier"] = rng.choice(semconv.CACHE_TIERS)
     elif rng.random() < 0.08:
-        found["fallback"], route = rng.choice(semconv.FALLBACKS), "rule"
-    found["route"] = route
+        fields["fallback"], route = rng.choice(semconv.FALLBACKS), "rule"
+    fields["route"] = route
     endpoint = rng.gauss(210, 25)
     final = endpoint + rng.gauss(70, 14)
     token = final + (9.0 + rng.random() if hit else rng.lognormvariate(5.0, 0.5)) + slower_ms
@@ -216,7 +216,7 @@ def _answer(rng: random.Random, slower_ms: float) -> dict[str, object]:
         "reply_end": chunk + silence + rng.uniform(900, 2_500),
     }
     tokens = len(gaps) + 1
-    return found | {
+    return fields | {
         "after_ms": after_ms,
         "leading_silence_ns": round(silence * MS),
         "llm_chunk_gaps_ns": gaps,
@@ -235,8 +235,8 @@ def _answer(rng: random.Random, slower_ms: float) -> dict[str, object]:
 
 
 def _evidence(rng: random.Random) -> dict[str, object]:
-    found: dict[str, object] = {name: rng.randrange(400_000) for name in _EARLIER if not name.startswith("connect")}
-    found |= {
+    fields: dict[str, object] = {name: rng.randrange(400_000) for name in _EARLIER if not name.startswith("connect")}
+    fields |= {
         "speech_start_later_ns": rng.randrange(90_000),
         "speech_end_later_ns": rng.randrange(90_000),
         "speech_start_uncertainty_ns": rng.choice((0, 12 * MS)),
@@ -263,29 +263,29 @@ def _evidence(rng: random.Random) -> dict[str, object]:
         "injected_endpointing_ns": rng.choice((None, 200 * MS)),
     }
     if rng.random() < 0.03:
-        found |= {"contradicted_metrics": ("llm_ttft",), "contradicted_causes": ("out_of_order",)}
+        fields |= {"contradicted_metrics": ("llm_ttft",), "contradicted_causes": ("out_of_order",)}
     if rng.random() < 0.05:
-        found |= {"service_latency_reports": 1, "service_reported": ("ttft",), "service_reported_ns": (111 * MS,)}
+        fields |= {"service_latency_reports": 1, "service_reported": ("ttft",), "service_reported_ns": (111 * MS,)}
     if rng.random() < 0.03:
-        found["outcome_reason"] = rng.choice(("the endpoint spoke first", "an item was truncated"))
-    return found
+        fields["outcome_reason"] = rng.choice(("the endpoint spoke first", "an item was truncated"))
+    return fields
 
 
 def _behavior(rng: random.Random) -> dict[str, object]:
-    found: dict[str, object] = {"patience_ns": rng.choice((None, 4 * SECOND)), "cut_short": rng.choice((None, True))}
+    fields: dict[str, object] = {"patience_ns": rng.choice((None, 4 * SECOND)), "cut_short": rng.choice((None, True))}
     which = rng.random()
     if which < 0.06:
         end = rng.choice(("stopped", "ended_by_itself", "never_stopped", "cannot_tell"))
-        found |= {"turn_kind": "barge_in", "barge_in_end": end, "barge_in_at_ns": rng.randrange(SECOND)}
-        found |= {"barge_in_recovered": rng.random() < 0.7}
-        found |= {"barge_in_stop_ns": rng.randrange(60 * MS, 700 * MS)} if end == "stopped" else {}
+        fields |= {"turn_kind": "barge_in", "barge_in_end": end, "barge_in_at_ns": rng.randrange(SECOND)}
+        fields |= {"barge_in_recovered": rng.random() < 0.7}
+        fields |= {"barge_in_stop_ns": rng.randrange(60 * MS, 700 * MS)} if end == "stopped" else {}
     elif which < 0.08:
-        found |= {"turn_kind": "barge_in", "barge_in_reason": "the reply was over"}
+        fields |= {"turn_kind": "barge_in", "barge_in_reason": "the reply was over"}
     elif which < 0.12:
-        found |= {"turn_kind": "silence", "silence_ns": 5 * SECOND, "reprompted": rng.random() < 0.5}
+        fields |= {"turn_kind": "silence", "silence_ns": 5 * SECOND, "reprompted": rng.random() < 0.5}
     elif which < 0.18:
-        found["backchannel_stopped"] = rng.random() < 0.3
-    return found
+        fields["backchannel_stopped"] = rng.random() < 0.3
+    return fields
 
 
 def _ended(rng: random.Random, turn: Turn) -> Turn:

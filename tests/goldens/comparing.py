@@ -38,8 +38,8 @@ def whole(short: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict) and value.keys() == {_REPEATED}:
             return expanded(reduce(getitem, value[_REPEATED], short))
         if isinstance(value, dict):
-            return {key: expanded(each) for key, each in value.items()}
-        return [expanded(each) for each in value] if isinstance(value, list) else value
+            return {key: expanded(member) for key, member in value.items()}
+        return [expanded(element) for element in value] if isinstance(value, list) else value
 
     return expanded(short)
 
@@ -55,7 +55,7 @@ def _without_repetitions(answers: dict[str, Any]) -> dict[str, Any]:
             return {_REPEATED: places[text]}
         if isinstance(value, dict):
             return {key: shortened(value[key], [*place, key]) for key in sorted(value)}
-        return [shortened(each, [*place, number]) for number, each in enumerate(value)]
+        return [shortened(element, [*place, number]) for number, element in enumerate(value)]
 
     return shortened(answers, [])
 
@@ -63,9 +63,9 @@ def _without_repetitions(answers: dict[str, Any]) -> dict[str, Any]:
 def _comparable(value: Any) -> Any:
     """An answer without marks that a figure is not approximate (nothing is), and with a cohort's turns in one order."""
     if isinstance(value, dict):
-        found = {key: _comparable(each) for key, each in value.items() if (key, each) != ("approximate", False)}
-        return _in_one_order(found) if found.keys() >= {"numbers", "codes"} else found
-    return [_comparable(each) for each in value] if isinstance(value, list) else value
+        members = {key: _comparable(member) for key, member in value.items() if (key, member) != ("approximate", False)}
+        return _in_one_order(members) if members.keys() >= {"numbers", "codes"} else members
+    return [_comparable(element) for element in value] if isinstance(value, list) else value
 
 
 def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
@@ -73,19 +73,19 @@ def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
 
     Equal turns of different calls are in the order of their calls' other turns, so that calls get the same numbers.
     """
-    columns = {**cohort["numbers"], **{name: each for name, each in cohort["codes"].items() if name != _CALL}}
+    columns = {**cohort["numbers"], **{name: column for name, column in cohort["codes"].items() if name != _CALL}}
     turns = [json.dumps(turn) for turn in zip(*(columns[name] for name in sorted(columns)), strict=True)]
     calls = cohort["codes"].get(_CALL, [0] * len(turns))
     turns_of: dict[int, list[str]] = {}
     for call, turn in zip(calls, turns, strict=True):
         turns_of.setdefault(call, []).append(turn)
-    of_call = {call: sorted(each) for call, each in turns_of.items()}
+    of_call = {call: sorted(column) for call, column in turns_of.items()}
     keys = [(turn, of_call[call]) for call, turn in zip(calls, turns, strict=True)]
     order = sorted(range(len(turns)), key=keys.__getitem__)
     first = {call: place for place, call in enumerate(dict.fromkeys(calls[place] for place in order))}
     order.sort(key=lambda place: (keys[place], first[calls[place]]))
-    numbers = {name: [each[place] for place in order] for name, each in cohort["numbers"].items()}
-    codes = {name: [each[place] for place in order] for name, each in cohort["codes"].items()}
+    numbers = {name: [column[place] for place in order] for name, column in cohort["numbers"].items()}
+    codes = {name: [column[place] for place in order] for name, column in cohort["codes"].items()}
     if _CALL in codes:
         codes[_CALL] = [first[call] for call in codes[_CALL]]
     return {**cohort, "numbers": numbers, "codes": codes}
@@ -93,7 +93,7 @@ def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
 
 def differences(golden: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Where answers are not what they were, a line each."""
-    return [*_different("", *(_comparable(json.loads(json.dumps(each))) for each in (golden, now)))]
+    return [*_different("", *(_comparable(json.loads(json.dumps(answers))) for answers in (golden, now)))]
 
 
 def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
         return
     if isinstance(golden, dict) and isinstance(now, dict):
         if now.get("approximate"):
-            golden, now = (_without_estimates(each) for each in (golden, now))
+            golden, now = (_without_estimates(answer) for answer in (golden, now))
         for key in sorted(golden.keys() | now.keys()):
             if key not in now:
                 yield f"{place}/{key}: was {_short(golden[key])}, is missing"
@@ -119,30 +119,30 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
 def estimates(golden: Any, now: Any) -> dict[tuple[float, ...], bool]:
     """Every estimated percentile, and every one of measurement bounds, as the exact one and its interval: whether
     the interval holds it. What is in several answers is there once."""
-    found: dict[tuple[float, ...], bool] = {}
+    checks: dict[tuple[float, ...], bool] = {}
     if isinstance(golden, dict) and isinstance(now, dict):
         for name, (low, high) in (now.get("estimated_within") or {}).items():
             for key in (name, f"{name}_ns", f"difference_{name}_ns"):
                 if (exact := golden.get(key)) is not None:
-                    found[exact, low, high] = low <= exact <= high
-            exact, wider = ((each.get("measured_within") or {}).get(name) for each in (golden, now))
+                    checks[exact, low, high] = low <= exact <= high
+            exact, wider = ((metric.get("measured_within") or {}).get(name) for metric in (golden, now))
             if exact is not None and wider is not None:
-                found[(*exact, *wider)] = wider[0] <= exact[0] and exact[1] <= wider[1]
+                checks[(*exact, *wider)] = wider[0] <= exact[0] and exact[1] <= wider[1]
         parts = [(golden[key], now[key]) for key in golden.keys() & now.keys()]
     elif isinstance(golden, list) and isinstance(now, list):
         parts = [*zip(golden, now, strict=False)]
     else:
-        return found
-    for each in parts:
-        found |= estimates(*each)
-    return found
+        return checks
+    for pair in parts:
+        checks |= estimates(*pair)
+    return checks
 
 
-def _without_estimates(found: dict[str, Any]) -> dict[str, Any]:
-    of_percentiles = {"approximate", "estimated_within"} | {key for key in found if "p50" in key or "p9" in key}
-    kept = {key: each for key, each in found.items() if key not in of_percentiles}
+def _without_estimates(metric: dict[str, Any]) -> dict[str, Any]:
+    of_percentiles = {"approximate", "estimated_within"} | {key for key in metric if "p50" in key or "p9" in key}
+    kept = {key: value for key, value in metric.items() if key not in of_percentiles}
     if isinstance(kept.get("measured_within"), dict):
-        kept["measured_within"] = {key: each for key, each in kept["measured_within"].items() if key[0] != "p"}
+        kept["measured_within"] = {key: value for key, value in kept["measured_within"].items() if key[0] != "p"}
     return kept
 
 

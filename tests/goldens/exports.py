@@ -55,18 +55,18 @@ class Arrival:
 
 def arrivals(changed: Callable[[Turn], Turn] = lambda turn: turn) -> list[Arrival]:
     """All requests, in the order in which they come; with other turns of callers where `changed` gives others."""
-    found: list[Arrival] = []
+    sent: list[Arrival] = []
     for run in RUNS:
         calls = [[changed(turn) for turn in call] for call in turns_of(run)]
-        found += _of_callers(run, calls)
-        found += _of_assistant(run, calls)
+        sent += _of_callers(run, calls)
+        sent += _of_assistant(run, calls)
         emitted = [0] * run.workers
         for turn in (turn for call in calls for turn in call):
             emitted[int(turn.process_id[-1])] = (turn.sequence or 0) + 1
-        found.append(Arrival(run.ends_unix_ns, "metrics", health(run, emitted)))
-    found += _of_bot()
-    found += _of_model_servers()
-    return sorted(found, key=lambda arrival: arrival.unix_ns)
+        sent.append(Arrival(run.ends_unix_ns, "metrics", health(run, emitted)))
+    sent += _of_bot()
+    sent += _of_model_servers()
+    return sorted(sent, key=lambda arrival: arrival.unix_ns)
 
 
 def _of_callers(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> Iterator[Arrival]:
@@ -288,7 +288,7 @@ def _of_model_servers() -> Iterator[Arrival]:
 
 def _number(point: object, unix_ns: int, value: float, attributes: dict[str, object]) -> None:
     point.time_unix_nano, point.as_double = unix_ns, value
-    point.attributes.extend(KeyValue(key=key, value=any_value(each)) for key, each in attributes.items())
+    point.attributes.extend(KeyValue(key=key, value=any_value(attribute)) for key, attribute in attributes.items())
 
 
 def _histogram(metric: Metric, unix_ns: int, counts: Sequence[int], attributes: dict[str, object]) -> None:
@@ -296,7 +296,7 @@ def _histogram(metric: Metric, unix_ns: int, counts: Sequence[int], attributes: 
     point = metric.histogram.data_points.add(time_unix_nano=unix_ns, count=sum(counts), sum=sum(counts) * 0.25)
     point.bucket_counts.extend(counts)
     point.explicit_bounds.extend((0.1, 0.5, 1.0))
-    point.attributes.extend(KeyValue(key=key, value=any_value(each)) for key, each in attributes.items())
+    point.attributes.extend(KeyValue(key=key, value=any_value(attribute)) for key, attribute in attributes.items())
 
 
 def metrics_request(service: str, scope: str, points: Iterable[tuple[str, int, float, dict[str, object]]]) -> bytes:

@@ -85,10 +85,10 @@ class _Feeder:
         """Take requests that are committed together, when the last of them comes."""
         self._until(arrivals[-1].unix_ns)
         tables = [_decoded(arrival) for arrival in arrivals]
-        for each in tables:
-            self._state.unmapped_spans += each.unmapped
-        turns = [turn for each in tables for turn in each.turns]
-        spans, points = (pa.concat_tables([getattr(each, name) for each in tables]) for name in ("spans", "points"))
+        for table in tables:
+            self._state.unmapped_spans += table.unmapped
+        turns = [turn for table in tables for turn in table.turns]
+        spans, points = (pa.concat_tables([getattr(table, name) for table in tables]) for name in ("spans", "points"))
         appended = self.writer.append_tables(turns_table(turns), spans, points)
         self._exposition.observe([turns[place] for place in appended.turn_places])
         self._turns.take(appended.spans)
@@ -113,10 +113,10 @@ class _Feeder:
 
 def _decoded(arrival: Arrival) -> DecodedTables:
     decode = decode_traces if arrival.signal == "traces" else decode_metrics
-    found = decode([arrival.body])
-    assert not found.requests[0].rejected, found.requests[0].reasons
-    assert found.requests[0].fault is None
-    return found
+    decoded = decode([arrival.body])
+    assert not decoded.requests[0].rejected, decoded.requests[0].reasons
+    assert decoded.requests[0].fault is None
+    return decoded
 
 
 def feed(directory: Path, arrivals: Iterable[Arrival]) -> str:
@@ -146,8 +146,8 @@ def keep_rollout(directory: Path) -> None:
                 return at
 
             with StoreReader(directory, wall_clock_ns=now) as reader:
-                found = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
-            verdict = decide(plan, evidence_of(found), log.history, at)
+                evidence = reader.rollout_turns(question_of(plan, log.history.stage_since_unix_ns))
+            verdict = decide(plan, evidence_of(evidence), log.history, at)
             log.append(plan, verdict)
             if verdict.verdict == "promote" and verdict.next_stage is not None:
                 log.move(verdict.next_stage.name, at)

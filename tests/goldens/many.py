@@ -92,16 +92,16 @@ def answered(directory: Path, turns: int, exact_turns: int = EXACT_TURNS) -> dic
     )
     now_unix_ns = run.ends_unix_ns + _RUN_NS
     with StoreReader(directory, wall_clock_ns=lambda: now_unix_ns, exact_turns=exact_turns) as reader:
-        found = asking.answers(asking.of_reader(reader), asked)
-    return {key: _without_samples(value) for key, value in found.items()}
+        answers = asking.answers(asking.of_reader(reader), asked)
+    return {key: _without_samples(value) for key, value in answers.items()}
 
 
 def _without_samples(value: Any) -> Any:
     """An answer without what was found of why an objective is missed: of very many turns it is found in a sample."""
     if isinstance(value, dict):
         cause = {"cause": {"found": NOT_COMPARED}} if isinstance(value.get("cause"), dict) else {}
-        return {key: _without_samples(each) for key, each in value.items()} | cause
-    return [_without_samples(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_samples(member) for key, member in value.items()} | cause
+    return [_without_samples(element) for element in value] if isinstance(value, list) else value
 
 
 def _tables(run: CallerRun) -> Iterator[_Tables]:
@@ -123,7 +123,7 @@ class _Template:
     def __init__(self, run: CallerRun) -> None:
         self.run = run
         rng = random.Random(f"variants {run.run_id}")
-        source = next(each for each in RUNS if each.protocol == run.protocol)
+        source = next(candidate for candidate in RUNS if candidate.protocol == run.protocol)
         calls = [[_variant(rng, turn) for turn in call] for _ in range(_VARIANTS) for call in turns_of(source)]
         turns = [turn for call in calls for turn in call]
         self._counts = np.array([len(call) for call in calls], np.int64)
@@ -149,11 +149,11 @@ class _Template:
         begin = self.run.begins_unix_ns + call * self.run.call_every_ns + self._after[rows]
         worker = call % self.run.workers
         sequence = np.zeros(call.size, np.int64)
-        for each in range(self.run.workers):
-            places = np.flatnonzero(worker == each)
-            numbers = emitted[each] + np.arange(places.size)
+        for number in range(self.run.workers):
+            places = np.flatnonzero(worker == number)
+            numbers = emitted[number] + np.arange(places.size)
             sequence[places] = numbers + numbers // _LOST_EVERY
-            emitted[each] += places.size
+            emitted[number] += places.size
         turns = _Turns(call, rows, begin, worker, sequence)
         reported = turns.only(np.flatnonzero(call % _EVERY_SERVICE_CALL == 0), self._reports)
         self._reports += reported.call.size
@@ -164,7 +164,7 @@ class _Template:
         table = (self._client if source == "client" else self._service).take(pa.array(turns.rows))
         run_id = self.run.run_id
         known_run = SERVICE_RUN if (run_id, source) == (_WITHOUT_A_RUN, "service") else run_id
-        process = [f"{run_id}-{'worker' if source == 'client' else 'assistant'}-{each}" for each in turns.worker]
+        process = [f"{run_id}-{'worker' if source == 'client' else 'assistant'}-{worker}" for worker in turns.worker]
         number = [*zip(turns.call.tolist(), table.column("turn_index").to_pylist(), strict=True)]
         salt = int.from_bytes(run_id.encode()[-5:]) << 24
         side = 1 if source == "client" else 2
@@ -232,9 +232,9 @@ def _decoded(turns: list[Turn]) -> ArrowTable:
         for first in range(0, len(turns), 1_000)
         for turn in decode_traces([turns_request(turns[first : first + 1_000]).SerializeToString()]).turns
     ]
-    found = turns_table(decoded)
-    assert found.column("span_id").to_pylist() == [turn.span_id for turn in turns]
-    return found
+    table = turns_table(decoded)
+    assert table.column("span_id").to_pylist() == [turn.span_id for turn in turns]
+    return table
 
 
 def _moving(turns: list[Turn]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def fill(directory: Path, changed: Callable[[Turn], Turn] = lambda turn: turn) -
 def answered(directory: Path, page: str, only: Sequence[str] = ()) -> dict[str, object]:
     """All answers, or those to questions of these names alone."""
     with StoreReader(directory, wall_clock_ns=lambda: NOW_UNIX_NS) as reader:
-        found = asking.answers(asking.of_reader(reader), asked(), only)
+        answers = asking.answers(asking.of_reader(reader), asked(), only)
         if not only:
-            found |= asking.reports(reader, asked(), NOW_UNIX_NS)
-    return found | asking.exposed(page)
+            answers |= asking.reports(reader, asked(), NOW_UNIX_NS)
+    return answers | asking.exposed(page)

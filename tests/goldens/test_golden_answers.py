@@ -26,8 +26,8 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def test_every_answer_is_what_it_was(day: dict[str, object]) -> None:
-    found = comparing.differences(comparing.read(one_day.FILE), day)
-    assert found == [], "\n".join(found[:40])
+    differences = comparing.differences(comparing.read(one_day.FILE), day)
+    assert differences == [], "\n".join(differences[:40])
 
 
 def test_every_question_is_asked() -> None:
@@ -85,7 +85,7 @@ def test_a_change_of_one_value_in_one_turn_is_seen(
 def test_differences_are_found_by_their_place(
     golden: dict[str, object], now: dict[str, object], places: list[str]
 ) -> None:
-    assert [each.split(": ")[0] for each in comparing.differences(golden, now)] == places
+    assert [difference.split(": ")[0] for difference in comparing.differences(golden, now)] == places
 
 
 def test_order_of_equal_turns_in_different_calls_does_not_matter() -> None:
@@ -97,7 +97,7 @@ def test_order_of_equal_turns_in_different_calls_does_not_matter() -> None:
         return {"numbers": {"n": [n for n, _ in chosen]}, "codes": {"call": [calls[call] for _, call in chosen]}}
 
     golden = {"q": cohort(range(7))}
-    assert all(comparing.differences(golden, {"q": cohort(each)}) == [] for each in permutations(range(7)))
+    assert all(comparing.differences(golden, {"q": cohort(order)}) == [] for order in permutations(range(7)))
     turns[-1] = (1, 2)
     assert comparing.differences(golden, {"q": cohort(range(7))})
 

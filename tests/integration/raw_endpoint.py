@@ -139,10 +139,10 @@ def _reset_on_close(peer: socket.socket) -> None:
 
 
 def _head(peer: socket.socket) -> bytes:
-    found = b""
-    while b"\r\n\r\n" not in found and (data := peer.recv(65536)):
-        found += data
-    return found
+    head = b""
+    while b"\r\n\r\n" not in head and (data := peer.recv(65536)):
+        head += data
+    return head
 
 
 def _drain(peer: socket.socket) -> None:

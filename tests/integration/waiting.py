@@ -30,8 +30,8 @@ def wait_for_lines(log: Path, key: str, count: int) -> list[dict[str, Any]]:
     def written() -> list[dict[str, Any]]:
         # The last line may still be on its way.
         whole = log.read_text().rpartition("\n")[0].splitlines()
-        found = [json.loads(line) for line in whole if line.startswith("{")]
-        return [line for line in found if key in line]
+        lines = [json.loads(line) for line in whole if line.startswith("{")]
+        return [line for line in lines if key in line]
 
     wait_until(lambda: len(written()) >= count)
     return written()

@@ -36,7 +36,7 @@ def spoken(call: ScriptedCall, sent: Sounds, more: Sounds) -> Any:
     """The turns of a conversation in which the reply comes in these pieces, and the next one in others."""
     script = call.line.script
     after = script.order[script.order.index(script.first_after_speech) :]
-    for each in (sent, more):
+    for chunks in (sent, more):
         if call.hung_up:
             break
         call.ask()
@@ -44,7 +44,7 @@ def spoken(call: ScriptedCall, sent: Sounds, more: Sounds) -> Any:
             if stage != "audio":
                 call.after(100).step(stage)
                 continue
-            for ms, loud, gap_ms in each:
+            for ms, loud, gap_ms in chunks:
                 pcm = tone(script.reply_rate_hz, ms)
                 call.after(gap_ms).step("audio", pcm if loud else bytes(len(pcm)))
         call.after(12_000)

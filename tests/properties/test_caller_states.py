@@ -250,7 +250,7 @@ class Late(World):
 
     def __init__(self, delays: list[int], transcripts: list[EventKind], *, starts: bool) -> None:
         plan = make_plan(turns=TURNS)
-        turns = tuple(replace(each, clip=make_clip(text=f"text {n}")) for n, each in enumerate(plan.turns))
+        turns = tuple(replace(turn, clip=make_clip(text=f"text {n}")) for n, turn in enumerate(plan.turns))
         super().__init__(replace(plan, turns=turns), wire=WireTraits(sends_text=False))
         self.delays, self.transcripts, self.starts = delays, transcripts, starts
         self.due: dict[int, int] = {}  # when the transcript of each turn is sent
@@ -292,7 +292,7 @@ def test_each_turn_has_its_own_transcript_or_none(
 ) -> None:
     world = Late(delays, transcripts, starts=starts)
     world.converse()
-    assert [each.index for each in world.exchanges] == list(range(TURNS))
+    assert [ended.index for ended in world.exchanges] == list(range(TURNS))
     for turn, exchange in enumerate(world.exchanges):
         timeline = exchange.timeline
         failed = transcripts[turn] is EventKind.ASR_FAILED

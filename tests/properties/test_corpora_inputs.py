@@ -123,9 +123,9 @@ def test_bounds_in_digital_silence_are_found_within_a_millisecond(
     if (before + after) < 0.1 * hops * 32 + RATE_HZ // 50:
         # Part of the file must be silent; otherwise the speech is not above the noise floor.
         after += hops * 32 + RATE_HZ // 50
-    found = find_speech_bounds(noise_burst(before, hops * 32, after, seed), RATE_HZ)
-    assert 0 <= found.start_sample - before <= RATE_HZ // 1_000
-    assert 0 <= before + hops * 32 - 1 - found.end_sample <= RATE_HZ // 1_000
+    bounds = find_speech_bounds(noise_burst(before, hops * 32, after, seed), RATE_HZ)
+    assert 0 <= bounds.start_sample - before <= RATE_HZ // 1_000
+    assert 0 <= before + hops * 32 - 1 - bounds.end_sample <= RATE_HZ // 1_000
 
 
 @pytest.mark.slow
@@ -133,13 +133,13 @@ def test_bounds_in_digital_silence_are_found_within_a_millisecond(
 @given(gain_db=st.floats(-40, 10), shift=st.integers(0, 40_000), seed=st.integers(0, 2**32 - 1))
 def test_gain_and_position_in_the_file_do_not_change_the_bounds(gain_db: float, shift: int, seed: int) -> None:
     samples = noise_burst(1_600, 16_000, 1_600, seed) + 1e-5 * np.random.default_rng(seed).standard_normal(19_200)
-    found = find_speech_bounds(samples, RATE_HZ)
+    bounds = find_speech_bounds(samples, RATE_HZ)
     moved = find_speech_bounds(np.concatenate((np.zeros(shift), samples * 10 ** (gain_db / 20))), RATE_HZ)
     # The silence put before it lowers the floor, and the levels are taken at other samples: of 400 draws the worst
     # moved by 1.6 ms, a sixth of what the surest bound states.
     allowed = RATE_HZ // 500
-    assert abs(moved.start_sample - shift - found.start_sample) <= allowed
-    assert abs(moved.end_sample - shift - found.end_sample) <= allowed
+    assert abs(moved.start_sample - shift - bounds.start_sample) <= allowed
+    assert abs(moved.end_sample - shift - bounds.end_sample) <= allowed
 
 
 def small_corpus(folder: Path) -> Corpus:

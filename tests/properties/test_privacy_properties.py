@@ -113,7 +113,7 @@ def test_what_is_forwarded_and_the_rows_agree(rules: PrivacyRules, made: list[Ex
         assert table_without_text("spans", tables.spans).equals(tables.spans), "the writer has nothing more to take out"
     # What our own callers name is theirs.
     is_own = any(
-        of_scope.scope.name == "voiceprobe" for each in made for of_scope in each.resource_spans[0].scope_spans
+        of_scope.scope.name == "voiceprobe" for request in made for of_scope in request.resource_spans[0].scope_spans
     )
     for secret in () if is_own else SECRETS:
         assert not any(secret.encode() in body for body in logged)
@@ -140,7 +140,7 @@ def small_spans(count: int) -> list[bytes]:
 
 
 def _requests(spans: Sequence[tuple[str, str, str, dict[str, object]]]) -> list[bytes]:
-    found: list[bytes] = []
+    bodies: list[bytes] = []
     for first in range(0, len(spans), SPANS_PER_REQUEST):
         request = ExportTraceServiceRequest()
         of_resource = request.resource_spans.add()
@@ -154,13 +154,13 @@ def _requests(spans: Sequence[tuple[str, str, str, dict[str, object]]]) -> list[
             if name != semconv.SPAN_TURN:
                 span.events.add(name="first", time_unix_nano=number)
                 span.events.add(name="second", time_unix_nano=number)
-        found.append(request.SerializeToString())
-    return found
+        bodies.append(request.SerializeToString())
+    return bodies
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_our_own_spans_are_logged_as_they_came(rules: PrivacyRules) -> None:
-    turns = [each for index in range(300) for each in exchange(index)]
+    turns = [turn for index in range(300) for turn in exchange(index)]
     bodies = [turns_request(turns).SerializeToString(), *turn_mix(100), *small_spans(100)]
     redactor = Redactor(rules)
     assert all(redactor.redact_request(body, "traces") is body for body in bodies)

@@ -50,8 +50,8 @@ def shuffled(of: CohortTurns, seed: int) -> CohortTurns:
     order = np.random.default_rng(seed).permutation(of.turns)
     return replace(
         of,
-        numbers={name: np.frombuffer(each, "<f8")[order].tobytes() for name, each in of.numbers.items()},
-        codes={name: np.frombuffer(each, "<i4")[order].tobytes() for name, each in of.codes.items()},
+        numbers={name: np.frombuffer(column, "<f8")[order].tobytes() for name, column in of.numbers.items()},
+        codes={name: np.frombuffer(column, "<i4")[order].tobytes() for name, column in of.codes.items()},
     )
 
 
@@ -101,9 +101,9 @@ def test_looking_again_at_the_same_turns_gives_the_same_verdict(seed: int, times
     few = RolloutEvidence(first_turns(candidate, 600), first_turns(control, 1800), 0.0)
     history, verdicts = first_history(of), set[str]()
     for position in range(times):
-        found = decide(of, few, history, NOW + position)
-        history = found.history
-        verdicts.add(found.verdict)
+        decision = decide(of, few, history, NOW + position)
+        history = decision.history
+        verdicts.add(decision.verdict)
     assert len(verdicts) == 1
 
 
@@ -197,7 +197,7 @@ def a_cohort(name: str, turns: int, shape: Shape, rng: np.random.Generator, unit
             REPLY_AUDIO: packed_numbers(rng.integers(1, 9, turns) * 1.37e9),
         },
         codes={
-            OUTCOME: packed_codes([OUTCOMES.index(ENDS[each]) for each in ends]),
+            OUTCOME: packed_codes([OUTCOMES.index(ENDS[ending]) for ending in ends]),
             CALL: packed_codes(calls),
             AUDIO: packed_codes(rng.integers(-1, 40, turns)),
             "route": packed_codes(rng.integers(-1, 2, turns)),
@@ -220,18 +220,18 @@ def rows(of: CohortTurns, chosen: Any) -> CohortTurns:
     return replace(
         of,
         turns=int(np.arange(of.turns)[chosen].size),
-        numbers={name: np.frombuffer(each, "<f8")[chosen].tobytes() for name, each in of.numbers.items()},
-        codes={name: np.frombuffer(each, "<i4")[chosen].tobytes() for name, each in of.codes.items()},
+        numbers={name: np.frombuffer(column, "<f8")[chosen].tobytes() for name, column in of.numbers.items()},
+        codes={name: np.frombuffer(column, "<i4")[chosen].tobytes() for name, column in of.codes.items()},
     )
 
 
 def otherwise(of: CohortTurns, seed: int) -> CohortTurns:
     """The same turns in another order, their calls under other numbers."""
     rng = np.random.default_rng(seed)
-    found = rows(of, rng.permutation(of.turns))
-    calls = found.code(CALL)
+    permuted = rows(of, rng.permutation(of.turns))
+    calls = permuted.code(CALL)
     numbers = rng.permutation(int(calls.max()) + 1)
-    return replace(found, codes={**found.codes, CALL: packed_codes(numbers[calls])})
+    return replace(permuted, codes={**permuted.codes, CALL: packed_codes(numbers[calls])})
 
 
 def looked(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns, history: RolloutHistory) -> GateVerdict:
@@ -240,9 +240,9 @@ def looked(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns, hist
 
 def figures(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
     """All of a verdict but how many looks there were."""
-    found = as_object(plan, verdict)
-    del found["looks"]
-    return found
+    document = as_object(plan, verdict)
+    del document["looks"]
+    return document
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_neither_the_order_of_turns_nor_the_numbers_of_calls_matter(
 def test_no_look_before_matters_unless_it_rolled_back(seed: int, shape: Shape, looks: list[int]) -> None:
     plan, (candidate, control) = a_plan(), both_cohorts(seed, shape)
     history = looked_at(plan, candidate, control, sorted(looks))
-    alone, after = (figures(plan, looked(plan, candidate, control, each)) for each in (first_history(plan), history))
+    alone, after = (figures(plan, looked(plan, candidate, control, start)) for start in (first_history(plan), history))
     if history.is_rolled_back:  # what remains of a look; the figures are those of the turns that are there
         assert after["verdict"] == "roll_back"
         assert after["checks"] == alone["checks"]
@@ -315,12 +315,12 @@ def values_of(of: CohortTurns) -> list[float | None]:
     """The latencies of the turns that count."""
     latencies = of.number("voice_to_voice")
     assert latencies is not None
-    found: list[float | None] = []
+    values: list[float | None] = []
     for value, code in zip(latencies.tolist(), of.code(OUTCOME).tolist(), strict=True):
         end = OUTCOMES[code]
         if end not in ("invalid", "cut"):
-            found.append(math.inf if end in UNANSWERED and math.isnan(value) else None if math.isnan(value) else value)
-    return found
+            values.append(math.inf if end in UNANSWERED and math.isnan(value) else None if math.isnan(value) else value)
+    return values
 
 
 @settings(max_examples=60, deadline=None)
@@ -328,7 +328,7 @@ def values_of(of: CohortTurns) -> list[float | None]:
 def test_shares_are_those_that_counting_gives(seed: int, shape: Shape, check: Check, turns: int) -> None:
     plan, (candidate, control) = a_plan(), both_cohorts(seed, shape)
     candidate = rows(candidate, slice(turns))
-    reported = np.isfinite([math.nan if each is None else 1.0 for each in every_value(control)])
+    reported = np.isfinite([math.nan if value is None else 1.0 for value in every_value(control)])
     control = rows(control, reported)  # so that no value of the control is missing
     result = check_result(plan, check, 0.025, candidate, control)
     of_control = [value for value in values_of(control) if value is not None]
@@ -385,16 +385,16 @@ WIDE = Shape(rounded_ms=0, missing=0.0, longest=12, unanswered=0.0, slower_ms=0.
 def first_claims(check: Check, shift_ms: float, status: str) -> int:
     """Count the rollouts in which a check ever has this status, with a look after every turn of the candidate."""
     plan = replace(a_plan(), primary=check, guardrails=())
-    shape, found = replace(WIDE, slower_ms=shift_ms), 0
+    shape, hits = replace(WIDE, slower_ms=shift_ms), 0
     for seed in range(ROLLOUTS):
         rng = np.random.default_rng([35, seed])
         candidate, control = a_cohort("canary", LOOKS.stop, shape, rng), a_cohort("stable", 3 * LOOKS.stop, shape, rng)
-        found += any(
+        hits += any(
             check_result(plan, check, LEVEL, rows(candidate, slice(turns)), rows(control, slice(3 * turns))).status
             == status
             for turns in LOOKS
         )
-    return found
+    return hits
 
 
 @pytest.mark.slow

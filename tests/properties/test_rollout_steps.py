@@ -64,10 +64,10 @@ class World:
 
     def fate(self) -> str:
         self.now_ns += 10**9
-        found = self.fates.pop() if self.fates else "goes on"
-        if found == "killed":
+        fate = self.fates.pop() if self.fates else "goes on"
+        if fate == "killed":
             raise KilledError
-        return found
+        return fate
 
     def unix_ns(self) -> int:
         return self.now_ns

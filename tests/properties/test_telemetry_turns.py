@@ -275,14 +275,14 @@ def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_t
     encoders, trace_id, parent_id = {name: SpanEncoder(name) for name in "ab"}, 2**127 + 1, 2**63 + 1
     encoded: list[EncodedSpan] = []
     reference: list[ReadableSpan] = []
-    for scope, name, began, ended, attributes, span_id in (each for each in spans for _ in range(2)):
+    for scope, name, began, ended, attributes, span_id in (span for span in spans for _ in range(2)):
         events = ((name, began), (name, ended))[: began % 3]
         head = SpanHead(name, trace_id.to_bytes(16), span_id.to_bytes(8), parent_id.to_bytes(8), began, ended, events)
         encoded.append(encoders[scope].encoded(head, attributes))
         reference.append(_readable(scope, head, attributes))
     whole = encode_spans(reference) if reference else None
-    for found in (encoded, list(map(encoded_by_sdk, reference))):
-        sent = ExportTraceServiceRequest.FromString(request_payload(encoded_resource(RESOURCE), found))
+    for encoded_spans in (encoded, list(map(encoded_by_sdk, reference))):
+        sent = ExportTraceServiceRequest.FromString(request_payload(encoded_resource(RESOURCE), encoded_spans))
         assert list(sent.resource_spans[0].scope_spans) == (list(whole.resource_spans[0].scope_spans) if whole else [])
         assert whole is None or sent == whole
 

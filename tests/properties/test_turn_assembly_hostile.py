@@ -70,14 +70,14 @@ def test_whatever_is_stated_makes_turns_or_none(spans: Sequence[SpanRow], at_onc
         stored.add(spans[start : start + at_once], NOW_UNIX_NS + start)
     stored.look(NOW_UNIX_NS + ANSWER_WITHIN_NS, is_last=True)
     assert not stored.assembly.faults
-    found = stored.turns
-    for turn in found:
+    turns = stored.turns
+    for turn in turns:
         assert msgspec.convert(msgspec.to_builtins(turn), Turn) == turn
         assert turn.source == "service"
         assert len(turn.withheld_metrics) == len(turn.withheld_reasons)
         answered = turn.first_audio_perf_ns is not None
         assert turn.outcome in ("ok", "pending") or not answered
-    assert [turn_from_row(row) for row in turns_table(found).to_pylist()] == found
+    assert [turn_from_row(row) for row in turns_table(turns).to_pylist()] == turns
 
 
 SECOND_NS = 1_000_000_000

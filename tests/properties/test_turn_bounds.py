@@ -94,9 +94,9 @@ def test_what_the_endpoint_measured_lies_within_the_bounds(heard: Heard) -> None
     assert bounds is not None
     assert bounds[0] <= heard.answered_ns - heard.spoken_ns <= bounds[1]
     for name, true_ns in (("speech_end", heard.spoken_ns), ("first_audio", heard.answered_ns)):
-        found = timestamp_bounds(heard.turn, name)
-        assert found is not None
-        assert found[0] <= true_ns <= found[1]
+        bounds = timestamp_bounds(heard.turn, name)
+        assert bounds is not None
+        assert bounds[0] <= true_ns <= bounds[1]
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ class GeneratorBench:
 
     def _sender_command(self, case: Case, sender: str, port: int) -> list[str]:
         options, module = self._options, {OURS: "ours", NAIVE: "naive"}.get(sender)
-        words = [str(each) for each in (port, case.callers, options.warm_up_ms, options.window_ms)]
+        words = [str(number) for number in (port, case.callers, options.warm_up_ms, options.window_ms)]
         words += [str(self.folder / name) for name in ("speech", "lateness", "turns")]
         words += self._mode(case.mode).words
         if module is None:
@@ -218,19 +218,19 @@ def bench_generator(options: Options, report: Report) -> None:
 
 def table_rows(trials: Sequence[Trial], by_sender: Sequence[tuple[str, str]]) -> list[list[str]]:
     """A row for each sender at each case."""
-    found: list[list[str]] = []
+    rows: list[list[str]] = []
     for name, sender in by_sender:
         mine = [trial.figures for trial in trials if (trial.case, trial.sender) == (name, sender)]
 
         def middle(key: str, mine: list[Figures] = mine) -> Spread | None:
-            return spread(each.get(key) for each in mine)
+            return spread(measured.get(key) for measured in mine)
 
         times = [
             ratio(trials, name, (sender, other), "cpu_us") if sender == OURS else None for other in (CONTROL, NAIVE)
         ]
-        cells = [shown(each, "{:.2f}", with_range=True) for each in times]
-        found.append([f"{name}: {sender}", *cells, *(shown(middle(key), form) for _, key, form in COLUMNS)])
-    return found
+        cells = [shown(time, "{:.2f}", with_range=True) for time in times]
+        rows.append([f"{name}: {sender}", *cells, *(shown(middle(key), form) for _, key, form in COLUMNS)])
+    return rows
 
 
 def remarks(trials: Sequence[Trial], case: str, sender: str) -> list[str]:
@@ -239,20 +239,20 @@ def remarks(trials: Sequence[Trial], case: str, sender: str) -> list[str]:
     total: dict[str, float] = {}
     for key, value in (item for trial in mine for item in trial.figures.items()):
         total[key] = total.get(key, 0) + (value or 0)
-    found = [f"no figure from one round, {trial.failed}" for trial in mine if trial.failed is not None]
+    texts = [f"no figure from one round, {trial.failed}" for trial in mine if trial.failed is not None]
     if total.get("endpoint_was_limit"):
-        found.append("the endpoint was itself late or short of processor; read with care")
+        texts.append("the endpoint was itself late or short of processor; read with care")
     sentences = {
         "outside": "turns whose true voice-to-voice is not within the stated interval",
         "unanswered": "turns without an answer",
         "missing": "answers of the endpoint in no caller's record",
     }
-    found += [f"{total[key]:,.0f} {words}" for key, words in sentences.items() if total.get(key)]
-    found += [f"{number:,.0f} turns {key}" for key, number in total.items() if key.startswith("invalid by")]
+    texts += [f"{total[key]:,.0f} {words}" for key, words in sentences.items() if total.get(key)]
+    texts += [f"{number:,.0f} turns {key}" for key, number in total.items() if key.startswith("invalid by")]
     share = ratio(trials, case, (OURS, CONTROL), "turns") if sender == OURS else None
     if share is not None and share.middle < LEAST_TURNS_SHARE:
-        found.append(f"only {share.middle:.0%} of the turns of callers in C: the ratio compares less work with more")
-    return found
+        texts.append(f"only {share.middle:.0%} of the turns of callers in C: the ratio compares less work with more")
+    return texts
 
 
 def _allow_files() -> int:

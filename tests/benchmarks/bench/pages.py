@@ -99,19 +99,19 @@ class PageOptions:
 
 def bench_pages(options: PageOptions, report: Report) -> None:
     """Fill a store of each size, and measure every page on it. Raises OutputError for a file."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_page: dict[str, dict[str, list[str]]] = {}
     for size in options.turns:
         report.say(f"{size:,} turns: filling, then opening each page {options.opens} times")
         with tempfile.TemporaryDirectory(prefix="voiceprobe-pages-", dir=options.folder) as made:
             many.fill(Path(made) / "store", size, time.time_ns() - _BEFORE_NOW_NS)
             for page, times in measured(Path(made), options).items():
-                found.setdefault(page, {})[f"{size:,}"] = [_middle(each) for each in times]
+                by_page.setdefault(page, {})[f"{size:,}"] = [_middle(milliseconds) for milliseconds in times]
     headings = [
         f"{what}, {size:,} turns" for size in options.turns for what in ("first figures", "all of it", "refresh")
     ]
-    rows = [[page, *(cell for cells in sizes.values() for cell in cells)] for page, sizes in found.items()]
+    rows = [[page, *(cell for cells in sizes.values() for cell in cells)] for page, sizes in by_page.items()]
     report.table("Seconds, the middle and the slowest", ["page", *headings], rows)
-    report.write(pages=found)
+    report.write(pages=by_page)
 
 
 def measured(folder: Path, options: PageOptions) -> dict[str, tuple[list[float], list[float], list[float]]]:

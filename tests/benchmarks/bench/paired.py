@@ -79,7 +79,7 @@ def shown(value: Spread | None, form: str, *, with_range: bool = False) -> str:
     """The median, with the range of the rounds where it is asked for and they differ; a dash for what is not known."""
     if value is None:
         return NONE
-    middle, least, most = (form.format(each) for each in (value.middle, value.least, value.most))
+    middle, least, most = (form.format(figure) for figure in (value.middle, value.least, value.most))
     return middle if not with_range or least == most else f"{middle} ({least}–{most})"
 
 
@@ -116,7 +116,7 @@ class Report:
             ]
             sys.stdout.write("\n".join(lines) + "\n\n")
 
-    def write(self, **found: Any) -> None:
+    def write(self, **results: Any) -> None:
         """Write all figures as one JSON object, where that was asked for. Raises OutputError."""
         if self._json_file is not None:
-            write_json(self._json_file, {"machine": self.machine, **found})
+            write_json(self._json_file, {"machine": self.machine, **results})

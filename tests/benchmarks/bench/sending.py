@@ -92,23 +92,23 @@ def main(url: str, lasts_s: float, spans_per_s: float) -> None:
     pause_s = CONNECTIONS * BATCH_SPANS / spans_per_s if spans_per_s else 0.0
     began_s = time.monotonic()
     threads = [
-        threading.Thread(target=_send, args=(urlsplit(url), requests, each, pause_s, began_s + lasts_s))
-        for each in sent
+        threading.Thread(target=_send, args=(urlsplit(url), requests, sender, pause_s, began_s + lasts_s))
+        for sender in sent
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    waits = sorted(itertools.chain.from_iterable(each.acknowledged_s for each in sent))
-    found = {
-        "spans": sum(each.spans for each in sent),
-        "refused": sum(each.refused for each in sent),
+    waits = sorted(itertools.chain.from_iterable(sender.acknowledged_s for sender in sent))
+    result = {
+        "spans": sum(sender.spans for sender in sent),
+        "refused": sum(sender.refused for sender in sent),
         "took_s": time.monotonic() - began_s,
         "ack_p50_s": waits[len(waits) // 2] if waits else None,
         "ack_p99_s": waits[len(waits) * 99 // 100] if waits else None,
         "span_bytes": sum(map(len, requests)) / (BATCH_SPANS * len(requests)),
     }
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 def _send(to: SplitResult, requests: list[bytes], sent: _Acknowledged, pause_s: float, until_s: float) -> None:

@@ -54,34 +54,34 @@ class StoreOptions:
 
 def sizes(text: str) -> tuple[int, ...]:
     """The sizes of stores in a text such as 10k,1M. Raises UsageError."""
-    found: list[int] = []
+    seconds: list[int] = []
     for part in text.split(","):
         match = _SIZE.fullmatch(part.strip())
         size = int(match["number"]) * _UNITS[match["unit"]] if match is not None else 0
         if not 300 <= size <= 100_000_000:
             raise UsageError(f"--turns {text}: give numbers from 300 to 100M, such as 10k,1M")
-        found.append(size)
-    return tuple(sorted(set(found)))
+        seconds.append(size)
+    return tuple(sorted(set(seconds)))
 
 
 def bench_store(options: StoreOptions, report: Report) -> None:
     """Measure stores of each size. Raises OutputError, StoreError and PartFailedError."""
-    found: list[Found] = []
+    results: list[Found] = []
     with tempfile.TemporaryDirectory(prefix="voiceprobe-bench-", dir=options.folder) as folder:
         for turns in options.turns:
             report.say(f"{turns:,} turns: filling, then measuring")
             store = Path(folder) / f"store-{turns}"
             many.fill(store, turns, time.time_ns() - _BEFORE_NOW_NS)
-            found.append(measured(store, options))
-    rows = [[label, *(cell(each) for each in found)] for label, cell in _ROWS]
-    report.table("Stores", ("Turns in the store", *(f"{each['turns']:,}" for each in found)), rows)
-    sent = found[0]["fastest"]
+            results.append(measured(store, options))
+    rows = [[label, *(cell(row) for row in results)] for label, cell in _ROWS]
+    report.table("Stores", ("Turns in the store", *(f"{row['turns']:,}" for row in results)), rows)
+    sent = results[0]["fastest"]
     each_span = f"{sent['span_bytes']:,.0f} bytes"
     report.say(f"Sent were batches of {BATCH_SPANS} spans of {each_span} each on {CONNECTIONS} connections.")
-    for each in found:
-        if refused := each["fastest"]["refused"] + each["paced"]["refused"]:
-            report.say(f"{each['turns']:,} turns: {refused:,} requests were refused and sent no more")
-    report.write(stores=found)
+    for row in results:
+        if refused := row["fastest"]["refused"] + row["paced"]["refused"]:
+            report.say(f"{row['turns']:,} turns: {refused:,} requests were refused and sent no more")
+    report.write(stores=results)
 
 
 def measured(store: Path, options: StoreOptions) -> Found:
@@ -94,25 +94,25 @@ def measured(store: Path, options: StoreOptions) -> Found:
     with running_sidecar(store) as sidecar:
         body, _ = one_turn(time.time_ns())
         _post(sidecar, body)
-        found: Found = {"turns": turns, "size_bytes": size_bytes, "start_s": time.perf_counter() - began_s}
+        row: Found = {"turns": turns, "size_bytes": size_bytes, "start_s": time.perf_counter() - began_s}
         for kind, times in (
             ("page", options.times),
             ("lookup", LOOKUPS),
             ("summary", options.times),
             ("fresh", LOOKUPS),
         ):
-            found[kind] = _answer_times(asked("asking", kind, str(store), str(times), sidecar.http))
+            row[kind] = _answer_times(asked("asking", kind, str(store), str(times), sidecar.http))
         for name, spans_per_s in (("paced", options.spans_per_s), ("fastest", 0)):
-            found[name] = _ingested(sidecar, options.window_s, spans_per_s)
-    return found
+            row[name] = _ingested(sidecar, options.window_s, spans_per_s)
+    return row
 
 
-def _answer_times(found: Found) -> Found:
+def _answer_times(answers: Found) -> Found:
     """Return the answer times: the first one of a process, and the median and the slowest of the following ones."""
-    wall_s: list[float] = found["wall_s"]
+    wall_s: list[float] = answers["wall_s"]
     repeated = sorted(wall_s[1:] or wall_s)
     more = {"first_s": wall_s[0], "repeated_s": repeated[len(repeated) // 2], "worst_s": max(wall_s)}
-    return more | {"peak_rss_bytes": found["peak_rss_bytes"]}
+    return more | {"peak_rss_bytes": answers["peak_rss_bytes"]}
 
 
 def _ingested(sidecar: SidecarProcess, window_s: float, spans_per_s: int) -> Found:
@@ -160,12 +160,12 @@ def _post(sidecar: SidecarProcess, body: bytes) -> None:
 
 
 def _twice(kind: str) -> Callable[[Found], str]:
-    return lambda found: f"{found[kind]['first_s']:.2f}, {found[kind]['repeated_s']:.2f}"
+    return lambda row: f"{row[kind]['first_s']:.2f}, {row[kind]['repeated_s']:.2f}"
 
 
 def _acknowledged(name: str) -> Callable[[Found], str]:
-    def cell(found: Found) -> str:
-        waits = (found[name]["ack_p50_s"], found[name]["ack_p99_s"])
+    def cell(row: Found) -> str:
+        waits = (row[name]["ack_p50_s"], row[name]["ack_p99_s"])
         return ", ".join(NONE if wait is None else f"{wait * 1e3:.0f}" for wait in waits)
 
     return cell

@@ -106,12 +106,12 @@ async def figures(target: LlmTarget, at_a_time: int = 64, rounds: int = 4) -> No
     chance = random.Random(7)
     go_first(0)
     plans = [random_plan(chance, str(place)) for place in range(at_a_time * rounds)]
-    found: list[tuple[Plan, LlmAnswer]] = []
+    answers: list[tuple[Plan, LlmAnswer]] = []
     async with LlmClient() as client:
         todo = iter(plans)
 
         async def one() -> None:
-            found.extend([(plan, await client.ask(target, request_of(plan))) for plan in todo])
+            answers.extend([(plan, await client.ask(target, request_of(plan))) for plan in todo])
 
         await asyncio.gather(*(one() for _ in range(at_a_time)))
     with urllib.request.urlopen(f"{target.url}/log") as response:  # noqa: ASYNC210, S310 - nothing else runs any more
@@ -119,12 +119,12 @@ async def figures(target: LlmTarget, at_a_time: int = 64, rounds: int = 4) -> No
     sent = {name: [(moment - asked) / 1e9 for moment in moments] for name, (asked, *moments) in log.items()}
     due = {plan.name: [moment / 1_000 for moment in plan.due_ms()] for plan in plans}
     late = sorted(at - wanted for name, moments in sent.items() for at, wanted in zip(moments, due[name], strict=True))
-    print(f"{len(found)} answers, {at_a_time} at a time; faults: {[a.fault for _, a in found if a.fault]}")
+    print(f"{len(answers)} answers, {at_a_time} at a time; faults: {[a.fault for _, a in answers if a.fault]}")
     print(f"the server itself was late by {late[len(late) // 2] * 1e3:.3f} ms (p50), {late[-1] * 1e3:.3f} ms (max)")
     for title, reference in (("as declared", due), ("as sent", sent)):
         print(f"\n{title + ':':20} within 2 ms or 1 %   worst difference")
-        wanted = [declared(plan, reference[plan.name]) for plan, _ in found]
-        values = [measured(answer) for _, answer in found]
+        wanted = [declared(plan, reference[plan.name]) for plan, _ in answers]
+        values = [measured(answer) for _, answer in answers]
         for name in wanted[0]:
             pairs = [(one[name], value[name]) for one, value in zip(wanted, values, strict=True)]
             off = [abs(value - want) if value is not None else float("inf") for want, value in pairs]

@@ -116,11 +116,16 @@ def aiperf(target: LlmTarget, folder: Path, prompts: list[str]) -> Figures:
     lines = (folder / "aiperf" / "profile_export.jsonl").read_text().splitlines()
     records = [json.loads(line)["metrics"] for line in lines]
 
-    def each(name: str) -> list[Any]:
+    def per_request(name: str) -> list[Any]:
         return [record[name]["value"] for record in records if name in record]
 
-    gaps = [gap for record in each("inter_chunk_latency") for gap in record]
-    values = (each("time_to_first_token"), gaps, each("request_latency"), each("output_token_throughput_per_user"))
+    gaps = [gap for record in per_request("inter_chunk_latency") for gap in record]
+    values = (
+        per_request("time_to_first_token"),
+        gaps,
+        per_request("request_latency"),
+        per_request("output_token_throughput_per_user"),
+    )
     return dict(zip(NAMES, values, strict=True))
 
 
@@ -210,7 +215,7 @@ def compare(title: str, server: LlmTarget, folder: Path, requests: int, rounds: 
             "guidellm": lambda prompts: guidellm(target, folder, prompts),
         }
         names = (*NAMES, *LATE)
-        found: dict[str, dict[str, list[float]]] = {tool: {name: [] for name in names} for tool in tools}
+        by_tool: dict[str, dict[str, list[float]]] = {tool: {name: [] for name in names} for tool in tools}
         # Else the first round alone would find nothing of the chat's template in the cache.
         ours(target, [], ["warm up"])
         passed.readline()
@@ -221,18 +226,18 @@ def compare(title: str, server: LlmTarget, folder: Path, requests: int, rounds: 
                 figures = tools[tool](prompts)
                 true = [json.loads(passed.readline()) for _ in prompts]
                 for name, values in figures.items():
-                    found[tool][name] += values
+                    by_tool[tool][name] += values
                 for name, of, by in zip(LATE, ("first token", "wall"), ("first", "wall"), strict=True):
-                    found[tool][name] += [value - one[by] for value, one in zip(figures[of], true, strict=True)]
+                    by_tool[tool][name] += [value - one[by] for value, one in zip(figures[of], true, strict=True)]
     print(f"\n{title}: {rounds} rounds of {requests} requests of each tool; ms, p50 and p90 [95 % interval]")
     for name in names:
         print(f"{name}:")
-        for tool, figures in found.items():
+        for tool, figures in by_tool.items():
             of = figure(figures[name])
             cells = [with_interval(of.at(statistic)) for statistic in ("p50", "p90")]
             print(f"  {tool:10}" + "".join(f"{cell:>30}" for cell in cells))
     for peer, statistic in product(("aiperf", "guidellm"), ("p50", "p90")):
-        mine, other = (figure(found[tool][LATE[0]]).at(statistic) for tool in ("ours", peer))
+        mine, other = (figure(by_tool[tool][LATE[0]]).at(statistic) for tool in ("ours", peer))
         if mine is not None and other is not None:
             print(f"{statistic} of our first token is {later(mine, other)} than {peer}'s, by the relay")
     return kept

@@ -67,16 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(rows) - len(missed)} of {len(rows)} rows keep their limits; {took:.0f} s.")
     if options.json:
         documents = [row.document() for row in rows]
-        found = {"seed": options.seed, "rollouts": options.rollouts, "seconds": round(took), "rows": documents}
-        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        result = {"seed": options.seed, "rollouts": options.rollouts, "seconds": round(took), "rows": documents}
+        options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     return 1 if missed else 0
 
 
 def _chosen(parts: Sequence[str] | None, *, with_peers: bool) -> list[tuple[Scenario, str | None]]:
-    found: list[tuple[Scenario, str | None]] = [(each, None) for each in scenarios()]
+    pairs: list[tuple[Scenario, str | None]] = [(scenario, None) for scenario in scenarios()]
     if with_peers:
-        found += [(each, rule) for each in peers.COMPARED for rule in (None, *peers.RULES)]
-    return [each for each in found if parts is None or any(part in _named(*each).name for part in parts)]
+        pairs += [(scenario, rule) for scenario in peers.COMPARED for rule in (None, *peers.RULES)]
+    return [pair for pair in pairs if parts is None or any(part in _named(*pair).name for part in parts)]
 
 
 def _named(scenario: Scenario, rule: str | None) -> Scenario:
@@ -90,14 +90,14 @@ def _simulated(chosen: Sequence[tuple[Scenario, str | None]], rollouts: int, see
         number = max(1, round(rollouts * scenario.rollouts))
         starts = range(0, number, _AT_ONCE)
         tasks += [_Task(scenario, rule, first, min(_AT_ONCE, number - first), seed) for first in starts]
-    ended: dict[str, list[Simulated]] = {_named(*each).name: [] for each in chosen}
+    ended: dict[str, list[Simulated]] = {_named(*pair).name: [] for pair in chosen}
     with Progress(console=Console(stderr=True)) as progress:
         shown = progress.add_task("rollouts", total=sum(task.rollouts for task in tasks))
-        for task, found in zip(tasks, _run(tasks, jobs), strict=True):
+        for task, batch in zip(tasks, _run(tasks, jobs), strict=True):
             name = _named(task.scenario, task.rule).name
-            ended[name] += found
-            progress.update(shown, advance=len(found), description=name)
-    return [Row(_named(*each), tuple(ended[_named(*each).name])) for each in chosen]
+            ended[name] += batch
+            progress.update(shown, advance=len(batch), description=name)
+    return [Row(_named(*pair), tuple(ended[_named(*pair).name])) for pair in chosen]
 
 
 def _run(tasks: Sequence[_Task], jobs: int) -> Iterator[list[Simulated]]:

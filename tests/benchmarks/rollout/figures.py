@@ -52,12 +52,12 @@ class Row:
     @property
     def rolled_back(self) -> Share:
         """The share of all rollouts that were rolled back."""
-        return self._share(each.verdict == "roll_back" for each in self.rollouts)
+        return self._share(rollout.verdict == "roll_back" for rollout in self.rollouts)
 
     @property
     def promoted(self) -> Share:
         """The share of all rollouts that were promoted."""
-        return self._share(each.verdict == "promote" for each in self.rollouts)
+        return self._share(rollout.verdict == "promote" for rollout in self.rollouts)
 
     def figure(self, figure: Figure) -> float:
         """Its value: a share of rollouts, or the median of their values; NaN of none."""
@@ -72,20 +72,22 @@ class Row:
         match figure:
             case "rolled back" | "promoted":
                 verdict = "promote" if figure == "promoted" else "roll_back"
-                return [each.verdict == verdict for each in every]
+                return [rollout.verdict == verdict for rollout in every]
             case "promoted by the primary check":
-                return [each.primary_turns is not None for each in every]
+                return [rollout.primary_turns is not None for rollout in every]
             case "rolled back by cache misses":
-                return ["cache_misses" in each.worse for each in every]
+                return ["cache_misses" in rollout.worse for rollout in every]
             case "aware of the gap":
-                return [any("gap" in reason for reason in each.reasons) for each in every if each.verdict == "hold"]
+                return [
+                    any("gap" in reason for reason in rollout.reasons) for rollout in every if rollout.verdict == "hold"
+                ]
             case "turns to roll back":
-                return [self._turns_to_roll_back(each) for each in every]
+                return [self._turns_to_roll_back(rollout) for rollout in every]
             case "forecast at 25 %" | "forecast at 50 %":
                 place = 0 if figure == "forecast at 25 %" else 1
                 # A promotion that no look could forecast counts as one that it said would never come.
-                forecasts = [each.forecasts[place] for each in every if each.forecasts]
-                return [math.inf if each is None else each for each in forecasts]
+                forecasts = [rollout.forecasts[place] for rollout in every if rollout.forecasts]
+                return [math.inf if forecast is None else forecast for forecast in forecasts]
 
     def _turns_to_roll_back(self, of: Simulated) -> float:
         """Return the turns from the onset of the change; infinity without a roll back. Before the onset no roll back is
@@ -95,7 +97,7 @@ class Row:
 
     def median_of_promoted(self) -> float:
         """The median of the turns over the rollouts that were promoted; NaN without any."""
-        turns = [each.turns for each in self.rollouts if each.verdict == "promote"]
+        turns = [rollout.turns for rollout in self.rollouts if rollout.verdict == "promote"]
         return float(np.median(turns)) if turns else math.nan
 
     def missed(self) -> tuple[Limit, ...]:
@@ -114,29 +116,29 @@ class Row:
         if limit.figure not in _MEDIANS:
             low, high = Share(int(sum(values)), len(values)).interval
             return low <= limit.most and high >= limit.least
-        under, over = (each <= limit.most for each in values), (each >= limit.least for each in values)
+        under, over = (value <= limit.most for value in values), (value >= limit.least for value in values)
         return all(Share(sum(those), len(values)).interval[1] >= 0.5 for those in (under, over))
 
     def by(self) -> str:
         """The checks that rolled back, and how often."""
-        return _counted(kind for each in self.rollouts for kind in each.worse)
+        return _counted(kind for rollout in self.rollouts for kind in rollout.worse)
 
     def waiting_for(self) -> str:
         """The checks that were not decided at the end, and how often."""
-        return _counted(kind for each in self.rollouts for kind in each.waiting)
+        return _counted(kind for rollout in self.rollouts for kind in rollout.waiting)
 
     def document(self) -> dict[str, object]:
         """All that is known of it, as JSON has it."""
         named: Sequence[Figure] = ("rolled back", "promoted", "promoted by the primary check", "turns to roll back")
         named = (*named, "forecast at 25 %", "forecast at 50 %", "aware of the gap")
-        found: dict[str, object] = {"scenario": self.scenario.name, "rollouts": len(self.rollouts)}
-        found |= {figure: _finite(self.figure(figure)) for figure in named}
-        found |= {"rolled back, 95 %": self.rolled_back.interval, "promoted, 95 %": self.promoted.interval}
-        found["turns to promote"] = _finite(self.median_of_promoted())
-        found["checks that rolled back"] = self.by()
-        found["checks not decided at the end"] = self.waiting_for()
-        found["missed"] = [described(limit) for limit in self.missed()]
-        return found
+        row: dict[str, object] = {"scenario": self.scenario.name, "rollouts": len(self.rollouts)}
+        row |= {figure: _finite(self.figure(figure)) for figure in named}
+        row |= {"rolled back, 95 %": self.rolled_back.interval, "promoted, 95 %": self.promoted.interval}
+        row["turns to promote"] = _finite(self.median_of_promoted())
+        row["checks that rolled back"] = self.by()
+        row["checks not decided at the end"] = self.waiting_for()
+        row["missed"] = [described(limit) for limit in self.missed()]
+        return row
 
     def _share(self, those: Iterable[bool]) -> Share:
         return Share(sum(those), len(self.rollouts))

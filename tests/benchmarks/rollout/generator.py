@@ -214,11 +214,11 @@ def _alike(service: Service, groups: tuple[Codes, Codes], rng: np.random.Generat
     than once."""
     of_call, of_user = groups
     by_user = service.correlation / 2 if service.are_users else 0.0
-    found = np.sqrt(1 - service.correlation) * rng.normal(size=of_call.size)
-    found += np.sqrt(service.correlation - by_user) * rng.normal(size=int(of_call.max()) + 1)[of_call]
+    correlated = np.sqrt(1 - service.correlation) * rng.normal(size=of_call.size)
+    correlated += np.sqrt(service.correlation - by_user) * rng.normal(size=int(of_call.max()) + 1)[of_call]
     if by_user:
-        found += np.sqrt(by_user) * rng.normal(size=int(of_user.max()) + 1)[of_user]
-    return found
+        correlated += np.sqrt(by_user) * rng.normal(size=int(of_user.max()) + 1)[of_user]
+    return correlated
 
 
 def _lognormal(of: tuple[float, float], normal: Floats) -> Floats:

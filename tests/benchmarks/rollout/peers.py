@@ -65,7 +65,7 @@ def kayenta(candidate: Floats, control: Floats) -> Decision:
 def quantile_sequence(candidate: Floats, control: Floats) -> Decision:
     """Bounds of each cohort's p95 that hold at every look (Howard & Ramdas, *Sequential estimation of quantiles*, 2022,
     by the beta-binomial mixture), one minus the other."""
-    (low, high), (control_low, control_high) = (_bounds(np.sort(each)) for each in (candidate, control))
+    (low, high), (control_low, control_high) = (_bounds(np.sort(sample)) for sample in (candidate, control))
     if high - control_low < MARGIN_MS:
         return "promote"
     return "roll_back" if low - control_high > 0 else "hold"
@@ -82,7 +82,7 @@ RULES: Final[dict[str, Rule]] = {
 def by_rule(rule: str, scenario: Scenario, number: int, seed: int) -> Simulated:
     """The rollout of this number, decided by a rule."""
     both = turns_of(scenario, number, seed)
-    values = [_values_ms(each) for each in (both.candidate, both.control)]
+    values = [_values_ms(cohort) for cohort in (both.candidate, both.control)]
     for turns in looks(scenario, both.candidate.turns):
         verdict = RULES[rule](values[0][:turns], values[1][: both.control_turns[turns - 1]])
         if verdict != "hold":

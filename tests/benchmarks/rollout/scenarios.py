@@ -145,7 +145,7 @@ def _all_checks(service: Service, share: float) -> tuple[Limit, ...]:
 def combinations() -> tuple[tuple[float, Service], ...]:
     """The candidate's shares and the services of 20 random combinations, the same ones always."""
     rng = np.random.default_rng(2035)
-    found: list[tuple[float, Service]] = []
+    stages: list[tuple[float, Service]] = []
     for number in range(20):
         atoms = [(), (), *ATOMS.values()]
         service = Service(
@@ -159,8 +159,8 @@ def combinations() -> tuple[tuple[float, Service], ...]:
             lost=[0.0, 0.03][rng.integers(2)],
             missing=[0.0, 0.3][rng.integers(2)],
         )
-        found.append((SHARES[number % len(SHARES)], service))
-    return tuple(found)
+        stages.append((SHARES[number % len(SHARES)], service))
+    return tuple(stages)
 
 
 def _at_the_margin() -> Iterator[Scenario]:

@@ -84,7 +84,7 @@ def looks(scenario: Scenario, turns: int) -> Iterator[int]:
         yield from range(_FIRST_OF_EVERY_TURN, turns + 1)
         return
     last = 0
-    for last in takewhile(lambda each: each <= turns, accumulate(cycle(BETWEEN_LOOKS))):
+    for last in takewhile(lambda count: count <= turns, accumulate(cycle(BETWEEN_LOOKS))):
         yield last
     if last < turns:
         yield turns
@@ -103,7 +103,7 @@ def _through_one_stage(scenario: Scenario, both: BothCohorts, plan: RolloutPlan)
             primary_turns = turns
         if not scenario.change.onset and not any(result.holds for result in results):
             forecasts = tuple(_forecast(plan, both, round(part * turns)) for part in _PARTS)
-            known = tuple(None if each is None else each / turns for each in forecasts)
+            known = tuple(None if forecast is None else forecast / turns for forecast in forecasts)
             return Simulated("promote", turns, (), primary_turns, known)
     waiting = [result for result in results if result.holds]
     return Simulated(
@@ -119,7 +119,7 @@ def _forecast(plan: RolloutPlan, both: BothCohorts, turns: int) -> float | None:
     """After how many turns in all a look says that the promotion will come; None where it cannot say."""
     results = applied_checks(plan, *both.first(turns)).results
     needed = [result.turns_needed for result in results if result.holds]
-    known = [each for each in needed if each is not None]
+    known = [more_turns for more_turns in needed if more_turns is not None]
     return turns + max(known, default=0) if len(known) == len(needed) else None
 
 

@@ -55,8 +55,8 @@ CLIENT_EVENTS: TypeAdapter[Any] = TypeAdapter(RealtimeClientEvent)
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with assistant() as found:
-        yield found
+    with assistant() as running:
+        yield running
 
 
 def _known_client_events() -> set[str]:
@@ -82,7 +82,7 @@ async def _ask(caller: Caller, kind: str, fields: dict[str, Any]) -> None:
 
 async def _answers(url: str) -> dict[str, dict[str, Any]]:
     """Each client event once, in an order that makes sense; what answered it."""
-    found: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Any]] = {}
     async with call(url) as caller:
         await caller.update(turn_detection=None)
         ids: dict[str, str] = {}
@@ -92,8 +92,8 @@ async def _answers(url: str) -> dict[str, dict[str, Any]]:
             filled = {key: value.format(**ids) if isinstance(value, str) else value for key, value in fields.items()}
             await _ask(caller, kind, filled)
             if answer:
-                found[kind] = await caller.until(lambda event: event["type"] in (answer, "error"))
-            return found.get(kind, {})
+                answers[kind] = await caller.until(lambda event: event["type"] in (answer, "error"))
+            return answers.get(kind, {})
 
         await ask("session.update")
         await ask("input_audio_buffer.append")
@@ -102,7 +102,7 @@ async def _answers(url: str) -> dict[str, dict[str, Any]]:
         await ask("input_audio_buffer.commit")
         await caller.until("conversation.item.input_audio_transcription.completed")
         await ask("conversation.item.create")
-        ids["item"] = found["conversation.item.create"]["item"]["id"]
+        ids["item"] = answers["conversation.item.create"]["item"]["id"]
         await ask("conversation.item.retrieve")
         await ask("response.create")
         await ask("response.cancel")
@@ -116,31 +116,31 @@ async def _answers(url: str) -> dict[str, dict[str, Any]]:
         assert (await caller.until("error"))["error"]["code"] == "item_not_found"
         for event in caller.events:
             _check(event)
-    return found
+    return answers
 
 
 def test_every_event_of_the_official_client_is_answered(url: str) -> None:
-    found = asyncio.run(_answers(url))
+    result = asyncio.run(_answers(url))
     for kind, (_, answer) in ANSWERED.items():
-        assert found.get(kind, {}).get("type", "") == answer, (kind, found.get(kind))
-    asked, retrieved = found["conversation.item.create"]["item"], found["conversation.item.retrieve"]["item"]
+        assert result.get(kind, {}).get("type", "") == answer, (kind, result.get(kind))
+    asked, retrieved = result["conversation.item.create"]["item"], result["conversation.item.retrieve"]["item"]
     assert retrieved == asked
     assert retrieved["content"] == TEXT["content"]
-    assert found["conversation.item.delete"]["item_id"] == asked["id"]
-    created, cleared = found["response.create"], found["output_audio_buffer.clear"]
+    assert result["conversation.item.delete"]["item_id"] == asked["id"]
+    created, cleared = result["response.create"], result["output_audio_buffer.clear"]
     assert cleared["response_id"] == created["response"]["id"]
 
 
 def test_impossible_event_is_refused_with_error_that_names_it(url: str) -> None:
     async def refusals() -> list[dict[str, Any]]:
         async with call(url) as caller:
-            found: list[dict[str, Any]] = []
+            values: list[dict[str, Any]] = []
             for number, (kind, fields, _) in enumerate(REFUSED):
                 await _ask(caller, kind, fields | {"event_id": f"mine_{number}"})
-                found.append(await caller.until("error"))
+                values.append(await caller.until("error"))
             for event in caller.events:
                 _check(event)
-            return found
+            return values
 
     errors = [event["error"] for event in asyncio.run(refusals())]
     assert [(error["event_id"], error["code"]) for error in errors] == [

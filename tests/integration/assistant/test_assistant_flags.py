@@ -45,17 +45,17 @@ def replace(file: Path, content: bytes) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "flags.json"
-    found.write_bytes(flags(0.25))
-    return found
+    flag_file = tmp_path / "flags.json"
+    flag_file.write_bytes(flags(0.25))
+    return flag_file
 
 
 @pytest.fixture
 def assigner(file: Path) -> Iterator[FlagAssigner]:
-    found = FlagAssigner(file, "voice", "stable", {"stable", "streaming"})
-    found.start()
-    yield found
-    found.stop()
+    flag_assigner = FlagAssigner(file, "voice", "stable", {"stable", "streaming"})
+    flag_assigner.start()
+    yield flag_assigner
+    flag_assigner.stop()
 
 
 def cohorts(assigner: FlagAssigner, callers: int = 1000) -> Counter[str | None]:
@@ -69,11 +69,11 @@ def test_assignment_is_fractional_and_sticky_by_the_caller_key(assigner: FlagAss
 
 
 def test_a_decision_is_reported_by_the_names_of_the_convention(assigner: FlagAssigner) -> None:
-    found = assigner.assign("caller-1")
-    assert found.flag == {
+    assignment = assigner.assign("caller-1")
+    assert assignment.flag == {
         "feature_flag.key": "voice",
         "feature_flag.provider.name": "FlagdProvider",
-        "feature_flag.result.variant": found.cohort,
+        "feature_flag.result.variant": assignment.cohort,
         "feature_flag.result.reason": "targeting_match",
     }
 
@@ -188,10 +188,10 @@ def _calls(sidecar_url: str, file: Path, folder: Path) -> None:
             return [await _reply(url, f"{query}{number}") for number in range(count)]
 
         first = asyncio.run(replies("call_id=c"))
-        assert {each["cohort"] for each in first} == {"stable", "streaming"}
+        assert {turn["cohort"] for turn in first} == {"stable", "streaming"}
         # What a variant means is its settings.
-        assert {each["text"] for each in first if each["cohort"] == "streaming"} == {"Streamed."}
-        assert "Streamed." not in {each["text"] for each in first if each["cohort"] == "stable"}
+        assert {turn["text"] for turn in first if turn["cohort"] == "streaming"} == {"Streamed."}
+        assert "Streamed." not in {turn["text"] for turn in first if turn["cohort"] == "stable"}
         # A user keeps its cohort in every call.
         assert len({asyncio.run(_reply(url, f"user_id=u1&call_id={n}"))["cohort"] for n in range(10)}) == 1
         replace(file, flags(1.0))

@@ -26,14 +26,16 @@ def test_a_declared_difference_is_found_in_the_stage_that_has_it(tmp_path: Path)
         done = completed(*command, "--pairs", "25", "--think", "0.05", "--out", "run", "--json", "p.json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "slow is slower than fast: voice to voice p50 +" in done.stdout
-    found: dict[str, Any] = json.loads((tmp_path / "p.json").read_text())
-    control, variant = found["variants"]
+    result: dict[str, Any] = json.loads((tmp_path / "p.json").read_text())
+    control, variant = result["variants"]
     assert (control["name"], variant["name"], variant["decision"]) == ("fast", "slow", "slower")
-    of_stage = {each["metric"]: each for each in variant["differences"] if each["quantile"] == 0.5}
+    of_stage = {
+        difference["metric"]: difference for difference in variant["differences"] if difference["quantile"] == 0.5
+    }
     for stage in ("voice_to_voice", "llm_first_token_latency"):
         assert of_stage[stage]["lower_ns"] <= 300e6 <= of_stage[stage]["upper_ns"], of_stage[stage]
     assert of_stage["asr_final_latency"]["lower_ns"] <= 0 <= of_stage["asr_final_latency"]["upper_ns"]
     with StoreReader(tmp_path / "run" / "store") as reader:
         for name in ("fast", "slow"):
-            summary = reader.summary(Filter(run_id=found["run_id"], cohort=name))
-            assert summary.turns.total == found["pairs"]
+            summary = reader.summary(Filter(run_id=result["run_id"], cohort=name))
+            assert summary.turns.total == result["pairs"]

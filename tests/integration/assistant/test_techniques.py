@@ -23,12 +23,12 @@ def test_technique_shows_its_gain_and_kept_row_is_not_remeasured(tmp_path: Path)
     assert not interrupted
     (row,) = rows
     assert row["comparison"]["variants"][1]["decision"] == "faster"
-    (found,) = (
-        each
-        for each in row["comparison"]["variants"][1]["differences"]
-        if (each["metric"], each["quantile"]) == ("voice_to_voice", 0.5)
+    (difference,) = (
+        difference
+        for difference in row["comparison"]["variants"][1]["differences"]
+        if (difference["metric"], difference["quantile"]) == ("voice_to_voice", 0.5)
     )
-    assert found["lower_ns"] <= -250e6 <= found["upper_ns"]
+    assert difference["lower_ns"] <= -250e6 <= difference["upper_ns"]
     assert row["declared"] == "all stages"
     kept = (tmp_path / "run" / "declared-250" / "row.json").stat().st_mtime_ns
     again, _ = techniques(request, Console(quiet=True))

@@ -43,7 +43,7 @@ def places() -> Places:
     return Places(Search(of_value("e-mail", SECRET)))
 
 
-def found(places: Places) -> list[str]:
+def leaky_places(places: Places) -> list[str]:
     return sorted({leak.place for leak in places.leaks})
 
 
@@ -60,9 +60,9 @@ def test_every_file_and_table_is_searched(places: Places, tmp_path: Path) -> Non
     )
     (tmp_path / "clean").write_text("nothing")
     places.folder(tmp_path)
-    assert {"file big", "file store/ingest/000000000001.log", "file spool/a.wal"} < set(found(places))
-    assert f"file name logs/{SECRET}.log" in found(places)
-    assert "table t.parquet" in found(places)
+    assert {"file big", "file store/ingest/000000000001.log", "file spool/a.wal"} < set(leaky_places(places))
+    assert f"file name logs/{SECRET}.log" in leaky_places(places)
+    assert "table t.parquet" in leaky_places(places)
 
 
 def test_database_tables_are_searched_in_any_packing(places: Places, tmp_path: Path) -> None:
@@ -71,14 +71,14 @@ def test_database_tables_are_searched_in_any_packing(places: Places, tmp_path: P
         writer.append(Batch(turns))
         places.folder(tmp_path, tables=False)  # as while it is written
     places.folder(tmp_path)
-    assert "table turns of store/store.duckdb" in found(places)
-    assert not any("clean" in place for place in found(places))
+    assert "table turns of store/store.duckdb" in leaky_places(places)
+    assert not any("clean" in place for place in leaky_places(places))
     searched = dict(places.searched)
     places.folder(tmp_path)
     assert places.searched == searched, "what has not changed is not searched again"
     (tmp_path / "clean").write_text(f"now {SECRET}")
     places.folder(tmp_path)
-    assert "file clean" in found(places)
+    assert "file clean" in leaky_places(places)
 
 
 def test_unrequested_audio_is_a_leak_and_earlier_audio_is_not(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_unrequested_audio_is_a_leak_and_earlier_audio_is_not(tmp_path: Path) ->
     waves.write_bytes(b"RIFF" + bytes(100))
     (tmp_path / "logs" / "b.log").write_text("no audio")
     places.folder(tmp_path)
-    assert found(places) == ["file logs/a", "file store/left.flac"]
+    assert leaky_places(places) == ["file logs/a", "file store/left.flac"]
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def talkative() -> Iterator[str]:
 
 def test_every_page_and_answer_is_searched(places: Places, talkative: str) -> None:
     places.pages(talkative)
-    assert found(places) == ["GET /healthz", "GET /metrics", "GET /metrics (OpenMetrics)", "POST /v1/query/runs"]
+    assert leaky_places(places) == ["GET /healthz", "GET /metrics", "GET /metrics (OpenMetrics)", "POST /v1/query/runs"]
 
 
 def test_a_sidecar_that_does_not_answer_is_an_error(places: Places) -> None:
@@ -149,9 +149,9 @@ def test_keys_and_values_of_every_type_are_searched(places: Places, tmp_path: Pa
         client.close()
         places.redis(url)
     values = [f"Redis value of {key}" for key in ("hash", "list", "scores", "value")]
-    assert found(places) == [f"Redis key key:{SECRET}", *values]
+    assert leaky_places(places) == [f"Redis key key:{SECRET}", *values]
     places.folder(tmp_path)
-    assert any("appendonly" in place for place in found(places)), "and its files"
+    assert any("appendonly" in place for place in leaky_places(places)), "and its files"
 
 
 def test_command_lines_and_environments_are_searched(places: Places) -> None:

@@ -60,11 +60,11 @@ def capture(request: pytest.FixtureRequest) -> Any:
 
 def test_every_sender_has_figures_in_every_mode(capture: Any, tmp_path: Path) -> None:
     needed("cc")
-    found = ran(capture, tmp_path, "--short", "--wires", "ws,wss")
-    assert {"cpu", "cores", "python", "libraries"} <= found["machine"].keys()
-    assert all(trial["failed"] is None for trial in found["trials"])
+    result = ran(capture, tmp_path, "--short", "--wires", "ws,wss")
+    assert {"cpu", "cores", "python", "libraries"} <= result["machine"].keys()
+    assert all(trial["failed"] is None for trial in result["trials"])
     by_case: dict[str, dict[str, dict[str, float]]] = {}
-    for trial in found["trials"]:
+    for trial in result["trials"]:
         by_case.setdefault(trial["case"], {})[trial["sender"]] = trial["figures"]
     assert {name: set(senders) for name, senders in by_case.items()} == {
         **{f"20 {mode}, ws": {CONTROL, OURS, NAIVE} for mode in ("one-way", "duplex")},
@@ -78,12 +78,12 @@ def test_every_sender_has_figures_in_every_mode(capture: Any, tmp_path: Path) ->
             assert figures["cpu_us"] > 0
             assert figures["late_p50"] <= figures["late_p99"] <= figures["late_max"]
             assert (figures["turns"] > 0) == ("conversations" in name)
-        assert f"| {name}: {OURS} |" in found["output"]
+        assert f"| {name}: {OURS} |" in result["output"]
 
 
 def test_every_figure_of_a_store_is_there(capture: Any, tmp_path: Path) -> None:
-    found = ran(capture, tmp_path, "store", "--short", "--folder", str(tmp_path))
-    (store,) = found["stores"]
+    result = ran(capture, tmp_path, "store", "--short", "--folder", str(tmp_path))
+    (store,) = result["stores"]
     assert store["turns"] == pytest.approx(3_000, rel=0.1)
     assert store["size_bytes"] > 0
     assert store["start_s"] > 0
@@ -95,15 +95,15 @@ def test_every_figure_of_a_store_is_there(capture: Any, tmp_path: Path) -> None:
         assert store[name]["cpu_us_per_span"] > 0
         assert store[name]["ack_p50_s"] <= store[name]["ack_p99_s"]
     assert store["paced"]["spans_per_s"] <= 11_000
-    assert f"| Turns in the store | {store['turns']:,} |" in found["output"]
+    assert f"| Turns in the store | {store['turns']:,} |" in result["output"]
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
 def test_pages_are_timed(capture: Any, tmp_path: Path) -> None:
     needed("chromium", "chromium-browser", "google-chrome")
-    found = ran(capture, tmp_path, "pages", "--short")
-    assert set(found["pages"]) == {"now", "turns"}
-    assert all(len(cells) == 3 for sizes in found["pages"].values() for cells in sizes.values())
+    result = ran(capture, tmp_path, "pages", "--short")
+    assert set(result["pages"]) == {"now", "turns"}
+    assert all(len(cells) == 3 for sizes in result["pages"].values() for cells in sizes.values())
 
 
 def test_a_part_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> GeneratorBench:
 
 @pytest.mark.parametrize("sender", [CONTROL, OURS])
 def test_callers_and_endpoint_count_the_same_turns(bench: GeneratorBench, sender: str) -> None:
-    found = bench.measure(Case(CALLERS, "conversations"), sender)
-    assert found["turns"]
-    assert [found[name] for name in ("missing", "unanswered", "outside")] == [0, 0, 0]
-    assert found["turns"] == sum(found[name] or 0 for name in ("compared", "unsure", "invalid"))
-    assert found["intervals"] == (found["compared"] if sender == OURS else 0), "callers in C state no interval"
+    result = bench.measure(Case(CALLERS, "conversations"), sender)
+    assert result["turns"]
+    assert [result[name] for name in ("missing", "unanswered", "outside")] == [0, 0, 0]
+    assert result["turns"] == sum(result[name] or 0 for name in ("compared", "unsure", "invalid"))
+    assert result["intervals"] == (result["compared"] if sender == OURS else 0), "callers in C state no interval"
     truths = np.fromfile(bench.folder / "truth", np.int64).reshape(-1, len(TruthColumn))
     ordered = [TruthColumn.SPEECH_END, TruthColumn.FIRST_CHUNK, TruthColumn.FIRST_AUDIO, TruthColumn.REPLY_END]
     assert (np.diff(truths[:, ordered], axis=1) >= 0).all()
@@ -159,12 +159,12 @@ class PythonCaller:
 
     def until(self, kind: str) -> list[dict[str, Any]]:
         """All messages up to one of a kind."""
-        found: list[dict[str, Any]] = []
-        while not any(message["type"] == kind for message in found):
+        values: list[dict[str, Any]] = []
+        while not any(message["type"] == kind for message in values):
             self._rest += self.sock.recv(65_536)
             while (whole := self._message()) is not None:
-                found.append(whole)
-        return found
+                values.append(whole)
+        return values
 
     def _message(self) -> dict[str, Any] | None:
         data, length, head = self._rest, 0, 2

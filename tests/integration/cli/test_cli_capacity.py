@@ -50,19 +50,19 @@ def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path)
             *("--out", str(tmp_path / "out"), *SPEECH),
             *("--json", str(tmp_path / "found.json")),
         )
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["exit_code"] == result.returncode, result.stderr
-    assert found["sentence"] in " ".join(result.stdout.split())
+    result_object = json.loads((tmp_path / "found.json").read_text())
+    assert result_object["exit_code"] == result.returncode, result.stderr
+    assert result_object["sentence"] in " ".join(result.stdout.split())
     assert (tmp_path / "out" / "capacity.svg").read_text().startswith("<svg")
     assert (tmp_path / "out" / "capacity.png").read_bytes().startswith(b"\x89PNG")
     if result.returncode == ExitCode.GENERATOR_LIMITED:
         # On a machine that stalls, the tool blames itself first: then that is the right answer.
-        assert any(step["status"] == "generator-limited" for step in found["steps"])
+        assert any(step["status"] == "generator-limited" for step in result_object["steps"])
         return
     assert result.returncode == ExitCode.OK
-    assert any(step["turns"] and step["voice_to_voice"]["p95_s"] for step in found["steps"])
-    assert found["callers_missed"] is not None
-    assert found["callers_met"] < found["callers_missed"] <= 64
+    assert any(step["turns"] and step["voice_to_voice"]["p95_s"] for step in result_object["steps"])
+    assert result_object["callers_missed"] is not None
+    assert result_object["callers_met"] < result_object["callers_missed"] <= 64
 
 
 def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> None:
@@ -86,4 +86,4 @@ def test_absent_endpoint_ends_with_5_and_leaves_reports(tmp_path: Path) -> None:
     result = _capacity("ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
     assert result.returncode == ExitCode.UNREACHABLE
     assert "cannot connect to 127.0.0.1:9" in result.stderr
-    assert {*NAMES, CAPACITY_NAME} <= {each.name for each in (tmp_path / "out").iterdir()}
+    assert {*NAMES, CAPACITY_NAME} <= {path.name for path in (tmp_path / "out").iterdir()}

@@ -28,18 +28,18 @@ def test_slower_model_is_a_regression_and_same_again_is_not(tmp_path: Path) -> N
     _run(tmp_path, "after", "--llm-ttft", "constant:2600ms", "--cache", "off")
     listed = completed("runs", "--json", "runs.json", cwd=tmp_path)
     assert listed.returncode == ExitCode.OK, listed.stderr
-    found = {each["name"]: each for each in json.loads((tmp_path / "runs.json").read_text())["runs"]}
-    assert set(found) == {"before", "after"}
-    assert all(each["turns"]["total"] >= 20 and each["fault"] is None for each in found.values())
-    spoiled = any(each["turns"]["invalid"] > max(2, each["turns"]["total"] / 100) for each in found.values())
-    limited = spoiled or any(each["state"] == "not judged" for each in found.values())
+    runs = {runs["name"]: runs for runs in json.loads((tmp_path / "runs.json").read_text())["runs"]}
+    assert set(runs) == {"before", "after"}
+    assert all(run["turns"]["total"] >= 20 and run["fault"] is None for run in runs.values())
+    spoiled = any(run["turns"]["invalid"] > max(2, run["turns"]["total"] / 100) for run in runs.values())
+    limited = spoiled or any(run["state"] == "not judged" for run in runs.values())
 
     # Of a p95 an interval takes 100 turns; a p50 says it with a few.
     files = ("--json", "c.json", "--html", "c.html", "--markdown", "c.md")
     done = completed("compare", "before", "after", "--statistic", "p50", *files, cwd=tmp_path)
     compared = json.loads((tmp_path / "c.json").read_text())
     (comparison,) = compared["comparisons"]
-    figures = {each["name"]: each for each in comparison["figures"]}
+    figures = {figure["name"]: figure for figure in comparison["figures"]}
     if limited:
         # A busy machine cannot show anything, and says so; it may leave too few turns for any figure of a stage.
         assert done.returncode == ExitCode.UNDECIDED

@@ -117,10 +117,10 @@ def busy_machine() -> Iterator[None]:
     """Keep every core busy all the time, at the priority of the demo."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     yield
-    ended = [each.poll() for each in loops]
-    for each in loops:
-        each.kill()
-        each.wait()
+    ended = [loop.poll() for loop in loops]
+    for loop in loops:
+        loop.kill()
+        loop.wait()
     assert ended == [None] * len(loops), "it was busy until the end"
 
 
@@ -134,4 +134,4 @@ def test_the_demo_ends_well_on_a_busy_machine(tmp_path: Path) -> None:
     assert set(summary["turns"]["by_outcome"]) <= {"ok", "cut", "invalid"}
     assert summary["telemetry"]["missing"] == 0
     assert "report: " in done.stdout
-    assert "Traceback" not in "".join(each.read_text() for each in (tmp_path / "out" / "logs").iterdir())
+    assert "Traceback" not in "".join(path.read_text() for path in (tmp_path / "out" / "logs").iterdir())

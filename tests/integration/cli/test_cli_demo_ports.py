@@ -70,7 +70,7 @@ def test_two_demos_at_once_both_run_or_one_names_its_lost_port(tmp_path: Path) -
     flags = ("-m", "loadtest.cli.main", "demo", "--exit", "--users", "1", "--run-time", "3s", "--out", "out")
     for attempt in range(ATTEMPTS):
         both = [_begun(tmp_path / f"{name}-{attempt}", *flags) for name in ("one", "other")]
-        ended = [_ended(each) for each in both]
+        ended = [_ended(demo) for demo in both]
         lost = [err for code, _, err in ended if code == ExitCode.FAULT]
         assert all(re.fullmatch(_TAKEN.format(r"\w+"), err) for err in lost), lost
         if len(lost) < 2:

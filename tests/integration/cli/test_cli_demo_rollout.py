@@ -33,8 +33,8 @@ def test_callers_are_split_by_flag_and_few_turns_decide_nothing(tmp_path: Path) 
     assert "this machine did not get the turns that a decision needs" in done.stdout
     fractional = json.loads((out / "rollout" / "flags.json").read_text())["flags"]["voice"]["targeting"]["fractional"]
     assert fractional == [["stable", 80], ["fast-model", 20], ["large-model", 0]]
-    (found,) = json.loads((tmp_path / "demo.json").read_text())["rollouts"]
-    assert (found["name"], found["exit_code"]) == ("fast-model", ExitCode.UNDECIDED)
+    (rollout,) = json.loads((tmp_path / "demo.json").read_text())["rollouts"]
+    assert (rollout["name"], rollout["exit_code"]) == ("fast-model", ExitCode.UNDECIDED)
     assert objectives_in_force(str(out / "store")).objectives == tuple(load_objectives(OBJECTIVES)), "as while it ran"
     with StoreReader(out / "store") as reader:
         (record,) = reader.rollouts()
@@ -103,12 +103,14 @@ def test_good_change_passes_all_stages_and_bad_is_rolled_back(
         records = {record.name: record for record in reader.rollouts()}
     # A stage begins again when its share is in effect.
     begun = {
-        name: [*dict.fromkeys(each.stage for each in of.entries[1:] if each.verdict is None)]
+        name: [*dict.fromkeys(entry.stage for entry in of.entries[1:] if entry.verdict is None)]
         for name, of in records.items()
     }
     assert begun == {"fast-model": ["20-percent", "50-percent", "all"], "large-model": ["20-percent"]}
-    assert "roll_back" not in {each.decision for each in records["fast-model"].verdicts}
-    assert [each.decision for each in records["large-model"].verdicts if each.decision != "hold"] == ["roll_back"]
+    assert "roll_back" not in {verdict.decision for verdict in records["fast-model"].verdicts}
+    assert [verdict.decision for verdict in records["large-model"].verdicts if verdict.decision != "hold"] == [
+        "roll_back"
+    ]
     fractional = json.loads((out / "rollout" / "flags.json").read_text())["flags"]["voice"]["targeting"]["fractional"]
     assert dict(fractional)["large-model"] == 0
     assert "the candidate is taken back" in done.stdout

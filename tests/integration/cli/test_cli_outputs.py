@@ -65,7 +65,7 @@ OUTPUTS = {
 IN_A_PROCESS = {
     (command, flag)
     for command, flag in OUTPUTS
-    if command.startswith("corpus ") or flag == next(other for each, other in OUTPUTS if each == command)
+    if command.startswith("corpus ") or flag == next(other for name, other in OUTPUTS if name == command)
 }
 # Paths that are read; and the folder of a corpus whose maker is us.
 INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store", "prices", "prompts"}
@@ -74,9 +74,9 @@ OURS = {("corpus build", "--out")}
 
 def _flags(prefix: str, commands: typer.Typer) -> Iterator[tuple[str, str]]:
     """Every flag of every command that takes one path, those of groups and of the commands in them too."""
-    for each in commands.registered_commands:
-        assert each.callback is not None
-        yield from _flags_of(_joined(prefix, each.name or each.callback.__name__), each.callback)
+    for command in commands.registered_commands:
+        assert command.callback is not None
+        yield from _flags_of(_joined(prefix, command.name or command.callback.__name__), command.callback)
     for group in commands.registered_groups:
         inner, name = group.typer_instance, _joined(prefix, str(group.name))
         assert inner is not None
@@ -100,8 +100,8 @@ def _flags_of(name: str, callback: Callable[..., object]) -> Iterator[tuple[str,
 
 
 def test_every_output_of_every_command_is_tried_here() -> None:
-    found = {*_flags("", app), *_flags("corpus", corpora_app)}
-    assert found - OURS == set(OUTPUTS)
+    flags = {*_flags("", app), *_flags("corpus", corpora_app)}
+    assert flags - OURS == set(OUTPUTS)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fill_store(tmp_path_factory.mktemp("stored") / "store", synthetic_run(turns=3))
 
 
-@pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
+@pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda text: text.replace(" ", "-"))
 def test_unwritable_output_is_one_sentence_before_first_call(
     tmp_path: Path,
     caught: tuple[str, list[object]],
@@ -145,7 +145,7 @@ def test_unwritable_output_is_one_sentence_before_first_call(
     shutil.copytree(stored, tmp_path / "store")
     names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
     name = "picture.svg" if flag == "--picture" else "result"
-    given = [names.get(each, each) for each in OUTPUTS[command, flag]]
+    given = [names.get(output, output) for output in OUTPUTS[command, flag]]
     before = {str(path) for path in tmp_path.rglob("*")}
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     carry_out = completed if (command, flag) in IN_A_PROCESS else carried_out

@@ -102,12 +102,12 @@ def test_commands_of_page_on_comparing_runs_do_what_it_says(tmp_path: Path) -> N
 def test_the_figure_of_the_page_on_ci_is_the_p95(folder: Path) -> None:
     called("voiceprobe report", folder)
     (folder / "voice-run").symlink_to(folder / "runs" / "20260101-120000-abcdef")
-    (line,) = (each for each in code_lines((PAGES / "ci.md").read_text(encoding="utf-8")) if each.startswith("jq"))
+    (line,) = (line for line in code_lines((PAGES / "ci.md").read_text(encoding="utf-8")) if line.startswith("jq"))
     _, path, file = words(line)
-    found = json.loads((folder / file).read_text())
+    value = json.loads((folder / file).read_text())
     for name in path.removeprefix(".").split("."):
-        found = found[name]
+        value = value[name]
     with StoreReader(folder / "store") as reader:
         asked = reader.summary(Filter(run_id="run-1")).metrics["voice_to_voice"].p95
     assert asked is not None
-    assert found == asked / 1e9
+    assert value == asked / 1e9

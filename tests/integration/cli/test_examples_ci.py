@@ -61,7 +61,7 @@ def cases(file: Path) -> dict[str, str]:
     """Return the result of each case of a JUnit file."""
     ended: dict[str, str] = {}
     for case in ET.parse(file).getroot().iter("testcase"):  # noqa: S314 - made right here
-        ended[str(case.get("name"))] = next((each.tag for each in case if each.tag != "system-out"), "passed")
+        ended[str(case.get("name"))] = next((child.tag for child in case if child.tag != "system-out"), "passed")
     return ended
 
 
@@ -79,9 +79,9 @@ def test_the_job_of_github_actions_shows_and_keeps_its_verdict(url: str, checkou
     assert page.read_text() == (checkout / "voice-run" / "summary.md").read_text()
     assert f"(exit code {code})" in page.read_text().splitlines()[0]
     with_inputs = {step["uses"].partition("@")[0]: step["with"] for step in job["steps"] if "with" in step}
-    found = cases(checkout / with_inputs["mikepenz/action-junit-report"]["report_paths"])
+    outcomes = cases(checkout / with_inputs["mikepenz/action-junit-report"]["report_paths"])
     claims = {True: "passed", False: "failure", None: "skipped"}
-    assert list(found.values())[1:] == [claims[each["met"]] for each in summary["objectives"]]
+    assert list(outcomes.values())[1:] == [claims[objective["met"]] for objective in summary["objectives"]]
 
 
 @pytest.mark.nightly

@@ -89,10 +89,10 @@ def start(tmp_path: Path) -> Iterator[Callable[[set[str], Callable[[str], Answer
         return started[-1]
 
     yield start
-    for each in started:
-        each.shutdown()
-        each.server_close()
-        each.reader.close()
+    for server in started:
+        server.shutdown()
+        server.server_close()
+        server.reader.close()
 
 
 CASES = [
@@ -128,7 +128,7 @@ def test_older_sidecar_is_one_sentence_in_list_of_runs(
     assert HOW_TO_MEND in line
     # What the other place has is listed all the same.
     assert "here" in done.stdout
-    assert {each["run"] for each in json.loads(listed.read_text())["runs"]} == {"r-here", sidecar.address}
+    assert {run["run"] for run in json.loads(listed.read_text())["runs"]} == {"r-here", sidecar.address}
 
 
 def test_answer_of_other_shape_states_which_versions_are_needed(
@@ -170,9 +170,9 @@ def test_run_budgets_are_not_requested_from_older_sidecar(
     assert older.asked == ["objectives_page"]
 
     sidecar = start({"objectives_page"}, no_such_question)
-    found = RemoteStore(sidecar.address, None).objectives_page(objectives, f)
-    assert found.run is not None
-    assert found.run.run_id == "r-there"
+    page = RemoteStore(sidecar.address, None).objectives_page(objectives, f)
+    assert page.run is not None
+    assert page.run.run_id == "r-there"
     at_that_moment = sidecar.reader.objectives_page(objectives, f)
-    assert replace(found.burn, at_unix_ns=0) == replace(at_that_moment.burn, at_unix_ns=0)
-    assert (found.choices, found.evidence) == (at_that_moment.choices, at_that_moment.evidence)
+    assert replace(page.burn, at_unix_ns=0) == replace(at_that_moment.burn, at_unix_ns=0)
+    assert (page.choices, page.evidence) == (at_that_moment.choices, at_that_moment.evidence)

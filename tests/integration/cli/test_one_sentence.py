@@ -56,11 +56,11 @@ def _realtime() -> list[Case]:
 
 
 def _http() -> list[Case]:
-    url, found = "http://HOST/v1", list[Case]()
+    url, cases = "http://HOST/v1", list[Case]()
     paths = {"llm": "chat/completions", "asr": "audio/transcriptions", "tts": "audio/speech"}
     for wire, path in paths.items():
         by = {"protocol": wire}
-        found += [
+        cases += [
             Case(f"{wire}: path", "http://HOST/v2", (f"/v2/{path}: Not Found", "check the path"), given=by),
             Case(f"{wire}: no key", url, (*NO_KEY, "No api key passed in", f"/v1/{path}"), None, by),
             Case(f"{wire}: wrong key", url, (*KEY, "Invalid proxy server token"), WRONG_KEY, by),
@@ -75,7 +75,7 @@ def _http() -> list[Case]:
     asr = {"protocol": "asr", "transcription_model": RIGHT_MODEL}
     tts = {"protocol": "tts", "protocol_option": [f"tts_model={RIGHT_MODEL}"]}
     return [
-        *found,
+        *cases,
         Case("http-cascade: path", "http://HOST/v2/v1", ("/v2/v1/audio/transcriptions: Not Found", "was guessed")),
         Case("http-cascade: no model", url, ("the asr service", "for asr with --transcription-model")),
         Case("llm: model", url, ("The model `another` does not exist", "asked for is 'another'", "--model"), given=by),
@@ -158,8 +158,8 @@ CASES = [*_realtime(), *_http(), *_deepgram(), *_gemini(), *_elevenlabs(), *_age
 
 @pytest.fixture(scope="module")
 def port() -> Generator[int]:
-    with services() as found:
-        yield found
+    with services() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ def missed_anyway() -> Run:
 def off_by(name: str, run: Run) -> Run:
     """A run whose every tenth turn took 790 to 810 ms, with one of its stamps off by 20 ms."""
     exact = {
-        each: 0 for each in Turn.__struct_fields__ if each.endswith(("_earlier_ns", "_later_ns", "_uncertainty_ns"))
+        field: 0 for field in Turn.__struct_fields__ if field.endswith(("_earlier_ns", "_later_ns", "_uncertainty_ns"))
     }
     exact |= dict.fromkeys(("stamp_error_ns", "held_up_ns", "held_up_speaking_ns"), 0)
     for number, turn in enumerate(run.turns):
@@ -143,11 +143,13 @@ def test_the_command_the_list_of_runs_and_the_now_page_agree(kind: Callable[[], 
     assert page.summary is not None
     assert page.verdict is not None
     assert (page.verdict.state, page.verdict.sentence) == (state, sentence)
-    of_command = {each["name"]: each["met"] for each in object_of_command["objectives"]}
-    assert {each.verdict.name: each.verdict.met for each in page.statuses} == of_command
+    of_command = {objective["name"]: objective["met"] for objective in object_of_command["objectives"]}
+    assert {status.verdict.name: status.verdict.met for status in page.statuses} == of_command
     if state == "not_judged":
         assert set(of_command.values()) == {None}
-        assert {each and each.verdict.met for each in page.cohort_statuses.values()} <= {None}
+        assert {cohort_status and cohort_status.verdict.met for cohort_status in page.cohort_statuses.values()} <= {
+            None
+        }
         is_limited = code is ExitCode.GENERATOR_LIMITED
         assert trust(page.run, page.summary).label.startswith("✕ generator-limited") is is_limited
 

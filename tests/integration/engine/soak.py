@@ -63,7 +63,7 @@ class Held:
         gc.collect()
         process = psutil.Process()
         # By its type: some objects are asked for their class by importing half a library.
-        greenlets = sum(issubclass(type(each), gevent.Greenlet) for each in gc.get_objects())
+        greenlets = sum(issubclass(type(member), gevent.Greenlet) for member in gc.get_objects())
         return cls(process.memory_info().rss, process.num_fds(), greenlets)
 
 
@@ -79,7 +79,7 @@ def without_the_collector() -> Iterator[None]:
 
 def _kinds() -> Counter[str]:
     """Count the objects that the garbage collector tracks, by type."""
-    return Counter(str(type(each)) for each in gc.get_objects())
+    return Counter(str(type(member)) for member in gc.get_objects())
 
 
 def _word() -> tuple[PreparedClip, tuple[bytes, ...]]:
@@ -113,7 +113,7 @@ def main(url: str) -> None:
             kinds = _kinds()
             soak(CALLS)
             grown = {kind: count for kind, count in (_kinds() - kinds).items() if count > CALLS // 10}
-            survivors = [type(each).__name__ for each in gc.get_objects() if type(each) in OF_A_CALL]
+            survivors = [type(member).__name__ for member in gc.get_objects() if type(member) in OF_A_CALL]
         after = Held.now()
         left = {
             "calls_in_flight": engine.calls_in_flight,
@@ -125,9 +125,9 @@ def main(url: str) -> None:
         frames_sent = engine.health.frames_sent
     finally:
         engine.close()
-    found = {"outcomes": outcomes, "survivors": survivors, "grown": grown, "left": left, "lags_are_bounded": bounded}
-    found |= {"before": asdict(before), "after": asdict(after), "frames_sent": frames_sent}
-    sys.stdout.write(json.dumps(found))
+    result = {"outcomes": outcomes, "survivors": survivors, "grown": grown, "left": left, "lags_are_bounded": bounded}
+    result |= {"before": asdict(before), "after": asdict(after), "frames_sent": frames_sent}
+    sys.stdout.write(json.dumps(result))
 
 
 if __name__ == "__main__":

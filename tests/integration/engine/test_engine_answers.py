@@ -47,10 +47,10 @@ def test_stopped_caller_leaves_its_current_turn_recorded() -> None:
         plan = callers.planner(callers.prepared()).plan("call-1")
         engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms")
         protocol = registry.make_caller("openai-realtime", CallerOptions("manual"))
-        found = []
+        calls = []
 
         def one() -> None:
-            for _ in engine.call(plan, protocol, protocol.upgrade(endpoint.url, None), found.append):
+            for _ in engine.call(plan, protocol, protocol.upgrade(endpoint.url, None), calls.append):
                 raise AssertionError("nothing answers")
 
         try:
@@ -60,7 +60,7 @@ def test_stopped_caller_leaves_its_current_turn_recorded() -> None:
                     gevent.sleep(0.05)
             engine.cut_by = "the test"
             caller.kill()
-            (call,) = found
+            (call,) = calls
             exchange = call.exchanges.get_nowait()
         finally:
             engine.close()

@@ -38,12 +38,12 @@ def test_two_thousand_callers_on_shared_clips_use_under_400_mb() -> None:
 def test_hundreds_of_calls_leave_nothing_behind() -> None:
     with quick_endpoint() as endpoint:
         command = [sys.executable, "-m", "tests.integration.engine.soak", endpoint.url]
-        found = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    before, after = found["before"], found["after"]
-    assert set(found["left"].values()) == {0}, found["left"]
-    assert found["lags_are_bounded"]
-    assert found["outcomes"] == {"ok": WARM_UP_CALLS + CALLS}
-    assert (found["survivors"], found["grown"]) == ([], {}), "what is over is freed at once, and waits for no round"
+        result = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    before, after = result["before"], result["after"]
+    assert set(result["left"].values()) == {0}, result["left"]
+    assert result["lags_are_bounded"]
+    assert result["outcomes"] == {"ok": WARM_UP_CALLS + CALLS}
+    assert (result["survivors"], result["grown"]) == ([], {}), "what is over is freed at once, and waits for no round"
     assert (after["descriptors"], after["greenlets"]) == (before["descriptors"], before["greenlets"])
     assert after["rss_bytes"] - before["rss_bytes"] < GROWTH_BYTES
-    assert found["frames_sent"] > CALLS
+    assert result["frames_sent"] > CALLS

@@ -27,7 +27,7 @@ def _ignored(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None
 @contextlib.contextmanager
 def _server(serve: Serve, context: ssl.SSLContext | None = None) -> Generator[int]:
     """An asyncio server in a thread; gives its port."""
-    ready, found = threading.Event(), list[tuple[int, Callable[[], object]]]()
+    ready, started = threading.Event(), list[tuple[int, Callable[[], object]]]()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -38,7 +38,7 @@ def _server(serve: Serve, context: ssl.SSLContext | None = None) -> Generator[in
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         loop.set_exception_handler(_ignored)  # handshakes that fail are what this is about
         server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
-        found.append((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
+        started.append((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stop.set)))
         ready.set()
         await stop.wait()
         server.close()
@@ -46,7 +46,7 @@ def _server(serve: Serve, context: ssl.SSLContext | None = None) -> Generator[in
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
     assert ready.wait(60)
-    port, end = found[0]
+    port, end = started[0]
     try:
         yield port
     finally:

@@ -55,12 +55,12 @@ def serving(protocol: str, folder: Path) -> Generator[Server]:
     port = processes.free_port()
     if protocol == HTTP:
         command = [sys.executable, str(HERE / "servers" / "stage_server.py"), str(port)]
-        found = Server(protocol, port, "http", "https", "/v1")
+        running = Server(protocol, port, "http", "https", "/v1")
     else:
         command = [processes.python_of("wyoming"), str(HERE / "peers" / "wyoming_server.py"), str(port)]
-        found = Server(protocol, port, "tcp", "tls", "")
+        running = Server(protocol, port, "tcp", "tls", "")
     with processes.running(command, port, folder / "server.log"):
-        yield found
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +70,14 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module", params=nightly_after(2, [WEBSOCKET, HTTP, TCP]))
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(request.param, tmp_path_factory.mktemp("server")) as found:
-        yield found
+    with serving(request.param, tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def socket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(WEBSOCKET, tmp_path_factory.mktemp("server")) as found:
-        yield found
+    with serving(WEBSOCKET, tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 def refusal(server: Server, url: str, tls: TlsClient) -> str | None:

@@ -28,7 +28,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 @contextlib.contextmanager
 def tls_door(to_port: int, context: ssl.SSLContext, port: int = 0) -> Generator[int]:
     """A proxy that ends TLS in front of a port; gives its own port."""
-    loop, ready, found = asyncio.new_event_loop(), threading.Event(), list[int]()
+    loop, ready, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
     loop.set_exception_handler(lambda *_: None)  # refused handshakes are what some tests are about
     stop = asyncio.Event()
 
@@ -38,7 +38,7 @@ def tls_door(to_port: int, context: ssl.SSLContext, port: int = 0) -> Generator[
             await asyncio.gather(_carry(reader, inner_writer), _carry(inner_reader, writer))
 
         async with await asyncio.start_server(connected, "127.0.0.1", port, ssl=context) as server:
-            found.append(server.sockets[0].getsockname()[1])
+            ports.append(server.sockets[0].getsockname()[1])
             ready.set()
             await stop.wait()
 
@@ -46,7 +46,7 @@ def tls_door(to_port: int, context: ssl.SSLContext, port: int = 0) -> Generator[
     thread.start()
     assert ready.wait(60)
     try:
-        yield found[0]
+        yield ports[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(60)

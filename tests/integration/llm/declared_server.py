@@ -86,8 +86,8 @@ class Peer:
             self.close()
             return
         self.buffer += data
-        head, found, rest = self.buffer.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, rest = self.buffer.partition(b"\r\n\r\n")
+        if not separator:
             return
         lines = head.decode("latin-1").lower().split("\r\n")
         length = next((int(line[15:]) for line in lines if line.startswith("content-length:")), 0)

@@ -50,18 +50,18 @@ def asked(target: LlmTarget, *plans: Plan, at_a_time: bool = True, limit_s: floa
 
 def test_an_answer_comes_as_it_was_declared(target: LlmTarget) -> None:
     plan = Plan(first_ms=20, tokens=23, per_chunk=4, gap_ms=3, stalls={2: 30}, cached=60, running=True)
-    (found,) = asked(target, plan)
-    assert found.fault is None
-    assert found.text.split() == ["word"] * 23
-    assert found.usage is not None
-    assert (found.usage.prompt, found.usage.cached, found.usage.completion) == (100, 60, 23)
-    assert sum(chunk.tokens or 0 for chunk in found.chunks) == 23
-    moments = [found.started_ns, found.dns_ns, found.tcp_ns, found.asked_ns, found.first_byte_ns]
-    moments += [*(chunk.upper_ns for chunk in found.chunks), found.finished_ns]
+    (answer,) = asked(target, plan)
+    assert answer.fault is None
+    assert answer.text.split() == ["word"] * 23
+    assert answer.usage is not None
+    assert (answer.usage.prompt, answer.usage.cached, answer.usage.completion) == (100, 60, 23)
+    assert sum(chunk.tokens or 0 for chunk in answer.chunks) == 23
+    moments = [answer.started_ns, answer.dns_ns, answer.tcp_ns, answer.asked_ns, answer.first_byte_ns]
+    moments += [*(chunk.upper_ns for chunk in answer.chunks), answer.finished_ns]
     assert moments == sorted(moments, key=lambda moment: moment or 0)
     # Never early: the server has waited before it sent.
-    assert (found.wall_s or 0) >= max(plan.due_ms()) / 1_000 - 0.0005
-    assert all(chunk.lower_ns <= chunk.upper_ns for chunk in found.chunks)
+    assert (answer.wall_s or 0) >= max(plan.due_ms()) / 1_000 - 0.0005
+    assert all(chunk.lower_ns <= chunk.upper_ns for chunk in answer.chunks)
 
 
 def test_connections_are_reused_and_as_many_as_streams_are_open(target: LlmTarget) -> None:
@@ -113,10 +113,10 @@ def test_a_wall_clock_that_is_set_moves_no_stamp(target: LlmTarget, hours: int) 
             return await client.ask(target, request)
 
     before_ns = time.perf_counter_ns()
-    found = run(main())
+    result = run(main())
     after_ns = time.perf_counter_ns()
-    assert found.fault is None
-    moments = [chunk.upper_ns for chunk in found.chunks]
+    assert result.fault is None
+    moments = [chunk.upper_ns for chunk in result.chunks]
     assert moments == sorted(moments)
     assert all(before_ns + 5_000_000 <= moment <= after_ns for moment in moments)
 
@@ -127,9 +127,9 @@ def test_a_server_that_is_not_there_is_named(target: LlmTarget) -> None:
     nowhere = LlmTarget("http://no-such-host.invalid", "small", key=None)
     tls = LlmTarget(target.url.replace("http:", "https:"), "small", key=None)
     for where, kind in ((away, "connection"), (nowhere, "address"), (tls, "tls")):
-        (found,) = asked(where, Plan(), limit_s=1.0)
-        assert found.fault is not None
-        assert found.fault.kind == kind, found.fault.sentence
+        (answer,) = asked(where, Plan(), limit_s=1.0)
+        assert answer.fault is not None
+        assert answer.fault.kind == kind, answer.fault.sentence
 
 
 def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path)
             path = await client.probe_network(where)
         async with LlmClient() as stranger:
             refused = await stranger.ask(where, request)
-        for found in (first, second):
-            assert (found.fault, found.text, len(found.chunks)) == (None, "One. Two", 2)
+        for received in (first, second):
+            assert (received.fault, received.text, len(received.chunks)) == (None, "One. Two", 2)
         assert (first.tls_ns or 0) > (first.tcp_ns or 0)
         assert (second.tls_ns, second.connect_s) == (None, None)
         assert (path.tls_s or 0) > 0
@@ -230,8 +230,8 @@ def test_counters_page_is_next_to_api_of_server(target: LlmTarget) -> None:
         host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with LlmClient() as client:
             for path in ("", "/v1", "/v1/chat/completions"):
-                found = await client.cache_counters(LlmTarget(host + path, "small", key=None))
-                assert found == CacheCounters(30, 20)
+                counters = await client.cache_counters(LlmTarget(host + path, "small", key=None))
+                assert counters == CacheCounters(30, 20)
             assert await client.cache_counters(target) is None
         assert asked == [b"GET /metrics HTTP/1.1"] * 3
         server.close()

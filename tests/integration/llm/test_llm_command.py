@@ -41,16 +41,16 @@ def test_a_bench_is_measured_written_and_stored_without_its_key(url: str, tmp_pa
     asked = ["--samples", "10", "--lengths", "20", "--only", "lengths,network,cache", "--from-run", "monday"]
     code, out, err = ended(begun("llm", url, "--model", "small", *asked, *files, cwd=tmp_path, variables=KEY))
     assert (code, err) == (0, ""), out + err
-    found: dict[str, Any] = json.loads((tmp_path / "llm.json").read_text())
+    result: dict[str, Any] = json.loads((tmp_path / "llm.json").read_text())
     assert "one call in ten stalls for" in out
     assert "all but the model of 30 turns of the run monday" in out
-    (row,) = found["lengths"]
+    (row,) = result["lengths"]
     assert (row["tokens"], row["n"], row["others"]) == (TOKENS, 10, {})
     assert row["figures"]["first_token_s"]["p50"] >= FIRST_MS / 1000 - 0.0005
-    assert found["network"][0]["round_trip_s"]["n"] == 10
-    assert found["voice"]["rows"][0]["voice_to_voice_s"]["n"] == 10
+    assert result["network"][0]["round_trip_s"]["n"] == 10
+    assert result["voice"]["rows"][0]["voice_to_voice_s"]["n"] == 10
     # The server counts no cached token: what was to be warm is not, whatever its time.
-    assert {(row["state"], row["as_stated"], row["contrary"]) for row in found["cache"]} == {
+    assert {(row["state"], row["as_stated"], row["contrary"]) for row in result["cache"]} == {
         ("cold", 10, 0),
         ("warm", 0, 10),
         ("second turn", 0, 10),

@@ -51,20 +51,20 @@ def question(text: str, tokens: int = 16) -> LlmRequest:
 def test_figures_agree_with_server_and_usage_proves_cache(target: LlmTarget) -> None:
     cold, warm = asked(target, question("Is there a room?"), question("Is there a room?"))
     assert target.model == "SmolLM2-135M-Instruct"
-    for found in (cold, warm):
-        assert found.fault is None
-        assert found.usage is not None
-        assert found.timings is not None
-        assert (found.tokens, found.timings.predicted_n, found.finish_reason) == (16, 16, "length")
-        assert found.usage.cached == found.timings.cache_n
-        assert found.usage.prompt == (found.timings.cache_n or 0) + (found.timings.prompt_n or 0)
+    for answer in (cold, warm):
+        assert answer.fault is None
+        assert answer.usage is not None
+        assert answer.timings is not None
+        assert (answer.tokens, answer.timings.predicted_n, answer.finish_reason) == (16, 16, "length")
+        assert answer.usage.cached == answer.timings.cache_n
+        assert answer.usage.prompt == (answer.timings.cache_n or 0) + (answer.timings.prompt_n or 0)
         # What the server did lies within what we waited for, by its own clock.
-        server_s = [(ms or 0) / 1_000 for ms in (found.timings.prompt_ms, found.timings.predicted_ms)]
-        assert (found.first_token_s or 0) >= server_s[0]
-        assert (found.wall_s or 0) >= sum(server_s)
+        server_s = [(ms or 0) / 1_000 for ms in (answer.timings.prompt_ms, answer.timings.predicted_ms)]
+        assert (answer.first_token_s or 0) >= server_s[0]
+        assert (answer.wall_s or 0) >= sum(server_s)
         # It counts as it writes, so that each chunk has its tokens.
-        assert sum(chunk.tokens or 0 for chunk in found.chunks) == 16
-        assert found.stamps in ("kernel", "user")
+        assert sum(chunk.tokens or 0 for chunk in answer.chunks) == 16
+        assert answer.stamps in ("kernel", "user")
     assert cold.usage is not None
     assert warm.usage is not None
     assert (cold.usage.prompt or 0) > 200
@@ -89,9 +89,9 @@ def test_tokens_without_usage_are_counted_by_server_tokenizer(target: LlmTarget)
         exact_length=True,
         extra_body={"stream_options": {"include_usage": False}, "timings_per_token": False},
     )
-    (found,) = asked(target, silent)
-    assert found.fault is None
-    assert found.usage is not None
-    assert found.usage.counted_by == "tokenizer"
-    assert found.tokens is not None
-    assert 6 <= found.tokens <= 9  # a tokenizer need not split as the model wrote
+    (answer,) = asked(target, silent)
+    assert answer.fault is None
+    assert answer.usage is not None
+    assert answer.usage.counted_by == "tokenizer"
+    assert answer.tokens is not None
+    assert 6 <= answer.tokens <= 9  # a tokenizer need not split as the model wrote

@@ -39,19 +39,19 @@ def unknown(value: Any, where: str = "") -> list[str]:
             path for name in type(value).model_fields for path in unknown(getattr(value, name), f"{where}.{name}")
         ]
     if isinstance(value, list):
-        return [path for at, each in enumerate(value) for path in unknown(each, f"{where}[{at}]")]
+        return [path for at, element in enumerate(value) for path in unknown(element, f"{where}[{at}]")]
     return [where] if isinstance(value, dict) else []
 
 
 def named_encodings(settings: dict[str, Any]) -> list[str]:
     """The encodings that the package does not name: its type takes any other value, too."""
-    found = []
+    names = []
     for direction, kind in ENCODINGS.items():
         literal = typing.get_args(kind)[0]
         encoding = settings["audio"][direction]["encoding"]
         if encoding not in typing.get_args(literal):
-            found.append(f".audio.{direction}.encoding")
-    return found
+            names.append(f".audio.{direction}.encoding")
+    return names
 
 
 def accepted(message: dict[str, Any]) -> dict[str, Any]:
@@ -89,12 +89,12 @@ def settings() -> types.AgentV1Settings:
 
 def turn(line: V1SocketClient) -> list[dict[str, Any]]:
     """Speak a turn, loud and then quiet, and hear the answer to its end."""
-    found: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
 
     def until(kind: str) -> Any:
         while True:
             received = line.recv()
-            found.append(understood(received))
+            values.append(understood(received))
             if getattr(received, "type", None) == kind:
                 return received
 
@@ -108,7 +108,7 @@ def turn(line: V1SocketClient) -> list[dict[str, Any]]:
     call = until("FunctionCallRequest").functions[0]
     line.send_function_call_response(types.AgentV1SendFunctionCallResponse(id=call.id, name=call.name, content="on"))
     until("AgentAudioDone")
-    return found
+    return values
 
 
 class Line:
@@ -129,12 +129,12 @@ def main(url: str, sent: str, served: str) -> None:
         received = turn(line)
     messages = json.loads(served)
     reader = V1SocketClient(websocket=Line(messages))
-    found = {
+    result = {
         "received": received,
-        "accepted": [accepted(each) for each in json.loads(sent)],
+        "accepted": [accepted(load) for load in json.loads(sent)],
         "served": [understood(reader.recv()) for _ in messages],
     }
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -35,12 +35,12 @@ def exporter(transport: str, address: str) -> SpanExporter:
 def moments(turn: dict[str, Any]) -> dict[str, int]:
     """When the stages of the turn had something, by the names of events."""
     speech_end_ns = turn["began_unix_ns"] + SPEECH_NS
-    found = {"voice.speech.end": speech_end_ns}
+    stamps = {"voice.speech.end": speech_end_ns}
     if turn["first_token_ns"] is not None:
-        found["voice.llm.first_token"] = speech_end_ns + turn["first_token_ns"]
+        stamps["voice.llm.first_token"] = speech_end_ns + turn["first_token_ns"]
     if turn["heard_ns"] is not None:
-        found["voice.audio.start"] = speech_end_ns + turn["heard_ns"]
-    return found
+        stamps["voice.audio.start"] = speech_end_ns + turn["heard_ns"]
+    return stamps
 
 
 def send_plainly(tracer: trace.Tracer, turn: dict[str, Any]) -> None:

@@ -35,23 +35,23 @@ class PrometheusProcess:
         assert self.process.poll() is None, "Prometheus ended by itself"
         try:
             answer = self.client.get(path, params=parameters)
-            found = answer.json()
+            content = answer.json()
         except (httpx.TransportError, json.JSONDecodeError):
             return {}
-        assert answer.status_code in (200, 503), found
-        return found.get("data", {})
+        assert answer.status_code in (200, 503), content
+        return content.get("data", {})
 
     def alerts(self) -> list[dict[str, str]]:
         """The labels of the alerts that fire."""
-        found = self.data("/api/v1/alerts", {}).get("alerts", [])
-        return [each["labels"] for each in found if each["state"] == "firing"]
+        alerts = self.data("/api/v1/alerts", {}).get("alerts", [])
+        return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Ask until something is true, and give that."""
         until = time.monotonic() + WAIT_S
         while time.monotonic() < until:
-            if found := condition():
-                return found
+            if value := condition():
+                return value
             time.sleep(0.1)
         raise AssertionError(f"Prometheus never had {what}")
 

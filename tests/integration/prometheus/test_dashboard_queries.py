@@ -32,7 +32,7 @@ QUERIES = {
 
 
 def _filled(query: str) -> str:
-    return re.sub(r"\$(\w+)", lambda found: VALUES.get(found[1], ".*"), query)
+    return re.sub(r"\$(\w+)", lambda match: VALUES.get(match[1], ".*"), query)
 
 
 def _turns() -> Iterator[list[Turn]]:
@@ -69,17 +69,17 @@ def test_every_query_of_the_dashboard_gives_series_with_values(prometheus: Prome
     query = _filled(QUERIES[name])
 
     def finite() -> list[dict[str, Any]]:
-        return [each for each in prometheus.query(query) if math.isfinite(float(each["value"][1]))]
+        return [sample for sample in prometheus.query(query) if math.isfinite(float(sample["value"][1]))]
 
-    found = prometheus.until(finite, query)
+    samples = prometheus.until(finite, query)
     shown = re.findall(r"\{\{(\w+)\}\}", name)
-    assert any(set(shown) <= set(each["metric"]) for each in found), "the legend's labels"
+    assert any(set(shown) <= set(sample["metric"]) for sample in samples), "the legend's labels"
 
 
 def test_every_variable_of_the_dashboard_has_values(prometheus: PrometheusProcess) -> None:
     for variable in grafana_dashboard()["templating"]["list"]:
         if variable["type"] == "query":
-            found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"])
-            assert found is not None
-            chosen = f"count by ({found[2]}) ({found[1]})"
+            match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"])
+            assert match is not None
+            chosen = f"count by ({match[2]}) ({match[1]})"
             assert prometheus.until(lambda asked=chosen: prometheus.query(asked), chosen)

@@ -36,8 +36,8 @@ def test_a_rollback_is_an_alert_and_so_is_a_verdict_that_is_old(tmp_path: Path) 
     }
 
     def alert(at: str, name: str, severity: str | None, **labels: str) -> dict[str, Any]:
-        found = {"instance": "i", "job": "j", "rollout": "r", "severity": severity, **labels}
-        expected = [] if severity is None else [{"exp_labels": found}]
+        alert_labels = {"instance": "i", "job": "j", "rollout": "r", "severity": severity, **labels}
+        expected = [] if severity is None else [{"exp_labels": alert_labels}]
         return {"eval_time": at, "alertname": name, "exp_alerts": expected}
 
     test: dict[str, Any] = {
@@ -51,9 +51,9 @@ def test_a_rollback_is_an_alert_and_so_is_a_verdict_that_is_old(tmp_path: Path) 
         ],
     }
     for rule in groups[2]["rules"]:
-        for each in test["alert_rule_test"]:
-            if each["alertname"] == rule["alert"]:
-                for expected in each["exp_alerts"]:
+        for case in test["alert_rule_test"]:
+            if case["alertname"] == rule["alert"]:
+                for expected in case["exp_alerts"]:
                     expected["exp_annotations"] = {
                         name: text.replace("{{ $labels.rollout }}", "r") for name, text in rule["annotations"].items()
                     }
@@ -62,7 +62,7 @@ def test_a_rollback_is_an_alert_and_so_is_a_verdict_that_is_old(tmp_path: Path) 
 
 def test_sloths_and_pyrras_queries_are_ratios_of_our_series(tmp_path: Path) -> None:
     """Both combine them as errors / total over a window (Sloth's rules of events, Pyrra's ratio)."""
-    (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
+    (objective,) = [objective for objective in default_objectives() if objective.name == "voice-to-voice"]
     (slo,) = yaml.safe_load(sloth_text([objective]))["slos"]
     ratio = yaml.safe_load(pyrra_text([objective]))["spec"]["indicator"]["ratio"]
     errors, total = (slo["sli"]["events"][name].replace("{{.window}}", "5m") for name in ("error_query", "total_query"))

@@ -39,7 +39,7 @@ def _firing(prometheus: PrometheusProcess, name: str) -> list[dict[str, str]]:
 
 
 def test_alert_fires_while_turns_are_bad_and_ends_after_them(tmp_path: Path) -> None:
-    objectives = [each for each in default_objectives() if each.name in ("voice-to-voice", "good-turns")]
+    objectives = [objective for objective in default_objectives() if objective.name in ("voice-to-voice", "good-turns")]
     latency_ms = [500.0]
     with (
         running_sidecar(tmp_path / "store") as sidecar,
@@ -54,9 +54,9 @@ def test_alert_fires_while_turns_are_bad_and_ends_after_them(tmp_path: Path) -> 
             latency_ms[0] = 900.0
             burns = "VoiceObjectiveBudgetBurns"
             paging = prometheus.until(
-                lambda: [each for each in _firing(prometheus, burns) if each["severity"] == "page"], "a page"
+                lambda: [alert for alert in _firing(prometheus, burns) if alert["severity"] == "page"], "a page"
             )
-            assert {(each["objective"], each["source"], each["burn_rate"]) for each in paging} == {
+            assert {(alert["objective"], alert["source"], alert["burn_rate"]) for alert in paging} == {
                 ("voice-to-voice", "client", "14.4")
             }, "the turns end well, only too late"
             latency_ms[0] = 500.0
@@ -67,7 +67,7 @@ def test_alert_fires_while_turns_are_bad_and_ends_after_them(tmp_path: Path) -> 
 
 
 def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> None:
-    (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
+    (objective,) = [objective for objective in default_objectives() if objective.name == "voice-to-voice"]
     stricter = replace(objective, threshold=500_000_000)
     with (
         running_sidecar(tmp_path / "store") as sidecar,
@@ -83,7 +83,7 @@ def test_rollback_and_missing_evaluation_are_alerts(tmp_path: Path) -> None:
     plan = tmp_path / "rollout.toml"
     plan.write_text(PLAN_FILE)
     store = fill_rollout_store(tmp_path / "store", "worse")
-    (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
+    (objective,) = [objective for objective in default_objectives() if objective.name == "voice-to-voice"]
     with (
         running_sidecar(store, "--rollout", str(plan), "--rollout-every", "1") as sidecar,
         running_prometheus(tmp_path, [sidecar.http], rules_text([objective], OPTIONS)) as prometheus,
@@ -114,12 +114,12 @@ def test_compose_configuration_scrapes_sidecar_and_loads_rules(tmp_path: Path) -
             prometheus.until(
                 lambda: prometheus.query('up{job="voiceprobe"} == 1'), "a scrape that the sidecar answered"
             )
-            found = prometheus.data("/api/v1/rules", {})["groups"]
-    loaded = {group["name"]: [rule["name"] for rule in group["rules"]] for group in found}
+            groups = prometheus.data("/api/v1/rules", {})["groups"]
+    loaded = {group["name"]: [rule["name"] for rule in group["rules"]] for group in groups}
     written = {
         group["name"]: [rule.get("alert") or rule["record"] for rule in group["rules"]]
         for group in yaml.safe_load(rules)["groups"]
     }
     assert loaded == written
     assert sum("Voice" in name for names in loaded.values() for name in names) > 3
-    assert all(rule["health"] != "err" for group in found for rule in group["rules"])
+    assert all(rule["health"] != "err" for group in groups for rule in group["rules"])

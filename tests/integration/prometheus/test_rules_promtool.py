@@ -65,16 +65,16 @@ HEALTHY = {
 
 def _values(text: str) -> list[float | str]:
     """The values of a series as promtool writes them: `0+10x3` are 0, 10, 20 and 30, `_x2` are two missing ones."""
-    found: list[float | str] = []
+    values: list[float | str] = []
     for token in text.split():
         parts = re.fullmatch(r"(_|[\d.]+)([+-][\d.]+)?x(\d+)", token)
         if parts is None:
-            found.append(token if token in ("stale", "_") else float(token))
+            values.append(token if token in ("stale", "_") else float(token))
         elif parts[1] == "_":
-            found += ["_"] * int(parts[3])
+            values += ["_"] * int(parts[3])
         else:
-            found += [float(parts[1]) + place * float(parts[2] or 0) for place in range(int(parts[3]) + 1)]
-    return found
+            values += [float(parts[1]) + place * float(parts[2] or 0) for place in range(int(parts[3]) + 1)]
+    return values
 
 
 def _bad(eligible: str, good: str) -> str:
@@ -133,9 +133,9 @@ def _run(
 def _burning(expected: dict[str, set[str]]) -> Expected:
     """The windows whose alert fires, by time."""
     rates = {"1h": ("page", "14.4"), "6h": ("page", "6"), "3d": ("ticket", "1")}
-    found: Expected = {}
+    alerts: Expected = {}
     for at, windows in expected.items():
-        found[at, "VoiceObjectiveBudgetBurns"] = [
+        alerts[at, "VoiceObjectiveBudgetBurns"] = [
             {
                 **{label: LABELS[label] for label in ("objective", "stage", "source")},
                 **dict(zip(("severity", "burn_rate"), rates[window], strict=True)),
@@ -143,7 +143,7 @@ def _burning(expected: dict[str, set[str]]) -> Expected:
             }
             for window in sorted(windows)
         ]
-    return found
+    return alerts
 
 
 def test_fault_pages_once_enough_budget_is_gone_and_ends_with_it(tmp_path: Path) -> None:
@@ -257,8 +257,8 @@ def _bot(name: str, turns: str, instance: str = "sidecar:4318") -> dict[str, str
 def _absent(tmp_path: Path, others: dict[str, str], expected: dict[str, list[dict[str, str]]]) -> None:
     """At which minutes telemetry is absent, and of what: the labels other than the severity."""
     alerts: Expected = {
-        (at, "VoiceTelemetryAbsent"): [{"severity": "page", **labels} for labels in found]
-        for at, found in expected.items()
+        (at, "VoiceTelemetryAbsent"): [{"severity": "page", **labels} for labels in alerts]
+        for at, alerts in expected.items()
     }
     _run(tmp_path, GOOD_TURNS, alerts, {RECEIVED: "", **others})
 
@@ -335,5 +335,5 @@ def test_turns_are_absent_after_restart_of_sidecar_without_any(tmp_path: Path) -
     turns = _turns("0+10x99 stale", "0+10x99 stale", instance="a:1")
     others = {RECEIVED: "", **_sidecar("a:1", "0+100x99 stale"), **_sidecar("b:1", "_x99 0+100x400"), **LOST}
     ticket = [{"severity": "ticket"}]
-    expected: Expected = {(at, "VoiceTurnsAbsent"): found for at, found in (("150m", []), ("170m", ticket))}
+    expected: Expected = {(at, "VoiceTurnsAbsent"): alerts for at, alerts in (("150m", []), ("170m", ticket))}
     _run(tmp_path, turns, expected, others)

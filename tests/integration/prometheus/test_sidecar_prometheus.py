@@ -116,8 +116,8 @@ def _heard_ns(turn: Turn) -> float | None:
 def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
     with running_prometheus(tmp_path, [sidecar.http], interval="2s") as prometheus:
         counted = "sum(voice_turn_voice_to_voice_seconds_count)"
-        (found,) = prometheus.until(lambda: prometheus.query(counted), counted)
-        assert float(found["value"][1]) > 100
+        (sample,) = prometheus.until(lambda: prometheus.query(counted), counted)
+        assert float(sample["value"][1]) > 100
         (up,) = prometheus.query("max_over_time(up[1m])")
         assert up["value"][1] == "1"
         asked = {"query": "voice_turn_voice_to_voice_seconds_bucket", "start": "0", "end": "9999999999"}

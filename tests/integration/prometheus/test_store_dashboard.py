@@ -45,11 +45,11 @@ def test_a_store_without_a_run_gives_tables_without_rows(tmp_path: Path) -> None
             body = target["url_options"]["data"].replace("${run}", "")  # as Grafana fills in a variable without values
             answer = asking.post(f"{empty.http}{target['url']}", content=body.encode(), headers=headers)
             assert answer.status_code == 200, (title, answer.content)
-            found = _selected(json.loads(answer.content), target["root_selector"])
-            assert isinstance(found, dict) or found == [], title
+            selected = _selected(json.loads(answer.content), target["root_selector"])
+            assert isinstance(selected, dict) or selected == [], title
 
 
-@pytest.mark.parametrize(("title", "target"), [*_targets()], ids=lambda each: each if isinstance(each, str) else "")
+@pytest.mark.parametrize(("title", "target"), [*_targets()], ids=lambda part: part if isinstance(part, str) else "")
 def test_each_column_is_in_the_answer(sidecar: str, title: str, target: dict[str, Any]) -> None:
     headers = {"content-type": target["url_options"]["body_content_type"], "authorization": f"Bearer {TOKEN}"}
     asked = asking.post(f"{sidecar}/v1/query/runs", content=b"{}", headers=headers)
@@ -58,8 +58,8 @@ def test_each_column_is_in_the_answer(sidecar: str, title: str, target: dict[str
     body = target["url_options"]["data"].replace("${run}", runs[0]["run_id"])
     answer = asking.post(f"{sidecar}{target['url']}", content=body.encode(), headers=headers)
     assert answer.status_code == 200, answer.content
-    found = _selected(json.loads(answer.content), target["root_selector"])
-    items = found if isinstance(found, list) else [found]
+    selected = _selected(json.loads(answer.content), target["root_selector"])
+    items = selected if isinstance(selected, list) else [selected]
     assert items or title == "Why turns failed"
     for item in items:
         for column in target["columns"]:

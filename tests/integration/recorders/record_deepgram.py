@@ -137,18 +137,18 @@ def sent(kind: str, *args: Any) -> dict[str, Any]:
 def main(out: str) -> None:
     """Write all of them to a file."""
     answer = types.AgentV1SendFunctionCallResponse(id="call_1", name="light", content="on")
-    found = {
+    result = {
         "recorded": {"deepgram-sdk": importlib.metadata.version("deepgram-sdk")},
-        "types": sorted(each.__name__ for each in typing.get_args(V1SocketClientResponse)),
-        "made": sorted({type(each).__name__ for each in SERVER.values()}),
-        "server": {name: _sanitize_numeric_types(each.dict()) for name, each in SERVER.items()},
+        "types": sorted(kind.__name__ for kind in typing.get_args(V1SocketClientResponse)),
+        "made": sorted({type(message).__name__ for message in SERVER.values()}),
+        "server": {name: _sanitize_numeric_types(message.dict()) for name, message in SERVER.items()},
         "client": {
-            **{name: sent("settings", each) for name, each in CLIENT.items()},
+            **{name: sent("settings", message) for name, message in CLIENT.items()},
             "force-end-turn": sent("force_end_turn"),
             "function-call-response": sent("function_call_response", answer),
         },
     }
-    Path(out).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    Path(out).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

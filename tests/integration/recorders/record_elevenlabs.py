@@ -141,12 +141,12 @@ def converse(url: str) -> tuple[list[dict[str, Any]], str | None]:
 
 def unknown_members(model: Any, path: str = "") -> list[str]:
     """The members of a message for which the package's models have no field."""
-    found = [f"{path}{name}" for name in (model.model_extra or {})]
+    members = [f"{path}{name}" for name in (model.model_extra or {})]
     for name in type(model).model_fields:
         inner = getattr(model, name)
         if isinstance(inner, pydantic.BaseModel):
-            found += unknown_members(inner, f"{path}{name}.")
-    return found
+            members += unknown_members(inner, f"{path}{name}.")
+    return members
 
 
 def understood(message: dict[str, Any]) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def understood(message: dict[str, Any]) -> dict[str, Any]:
 
 def main(url: str, out: str, ours: str | None) -> None:
     messages, conversation_id = converse(url)
-    literal = next(each for each in typing.get_args(ClientEvent) if typing.get_args(each))
-    found: dict[str, Any] = {
+    literal = next(kind for kind in typing.get_args(ClientEvent) if typing.get_args(kind))
+    result: dict[str, Any] = {
         "recorded": {"peer": "elevenlabs", "version": importlib.metadata.version("elevenlabs")},
         "client_events": list(typing.get_args(literal)),
         "conversation_id": conversation_id,
@@ -165,8 +165,8 @@ def main(url: str, out: str, ours: str | None) -> None:
     }
     if ours is not None:
         given = json.loads(Path(ours).read_text())
-        found["initiation"] = {"given": given, **understood(given)}
-    Path(out).write_text(json.dumps(found, indent=1) + "\n")
+        result["initiation"] = {"given": given, **understood(given)}
+    Path(out).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

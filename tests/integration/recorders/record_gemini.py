@@ -63,9 +63,9 @@ class Wire:
         kind.send, kind.recv = noted_send, noted_recv
 
     def take(self) -> tuple[list[str], list[bytes]]:
-        found = self.sent, self.received
+        both = self.sent, self.received
         self.sent, self.received = [], []
-        return found
+        return both
 
 
 class Recorder:
@@ -86,13 +86,13 @@ class Recorder:
 
     async def automatic(self, instructions: str) -> dict[str, Any]:
         """A question; its answer, perhaps with a tool, or the question that stops it."""
-        found: list[Any] = []
+        values: list[Any] = []
         config = CONFIG | AUTOMATIC | {"system_instruction": instructions, "tools": [LIGHT]}
         async with self.client.aio.live.connect(model="gemini-live", config=config) as session:
             await self.speak(session)
             stopped = False
             async for message in session.receive():
-                found.append(message)
+                values.append(message)
                 if message.tool_call is not None:
                     results = [
                         types.FunctionResponse(id=call.id, name=call.name, response={"state": "on"})
@@ -103,7 +103,7 @@ class Recorder:
                     stopped = True
                     await self.frames(session, self.loud, LOUD_FRAMES)
             await session.send_realtime_input(audio_stream_end=True)
-            return self.recorded(instructions, session, found)
+            return self.recorded(instructions, session, values)
 
     async def manual(self) -> dict[str, Any]:
         """A question whose beginning and end the client marks."""
@@ -112,16 +112,16 @@ class Recorder:
             await session.send_realtime_input(activity_start=types.ActivityStart())
             await self.speak(session)
             await session.send_realtime_input(activity_end=types.ActivityEnd())
-            found = [message async for message in session.receive()]
-            return self.recorded("manual", session, found)
+            messages = [message async for message in session.receive()]
+            return self.recorded("manual", session, messages)
 
-    def recorded(self, name: str, session: Any, found: list[Any]) -> dict[str, Any]:
+    def recorded(self, name: str, session: Any, values: list[Any]) -> dict[str, Any]:
         sent, received = self.wire.take()
         ready, *received = [message.decode() for message in received]
         parsed = [
             json.loads(message.model_dump_json(exclude_none=True))
             | {"data": base64.b64encode(message.data or b"").decode(), "text": message.text}
-            for message in found
+            for message in values
         ]
         return {
             "name": name,
@@ -145,18 +145,18 @@ def validated(message: dict[str, Any]) -> dict[str, Any]:
     setup = dict(message.get("setup", {}))
     heard = setup.pop("realtimeInputConfig", None)
     read = types.LiveClientMessage.model_validate(message | ({"setup": setup} if setup else {}))
-    found = json.loads(read.model_dump_json(by_alias=True, exclude_none=True))
+    setup = json.loads(read.model_dump_json(by_alias=True, exclude_none=True))
     if heard is not None:
         read_heard = types.RealtimeInputConfig.model_validate(heard)
-        found["setup"]["realtimeInputConfig"] = json.loads(read_heard.model_dump_json(by_alias=True, exclude_none=True))
-    return found
+        setup["setup"]["realtimeInputConfig"] = json.loads(read_heard.model_dump_json(by_alias=True, exclude_none=True))
+    return setup
 
 
 async def main(base_url: str, given: dict[str, Any]) -> dict[str, Any]:
-    loud, quiet = (base64.b64decode(each) for each in given["audio"])
+    loud, quiet = (base64.b64decode(text) for text in given["audio"])
     recorder = Recorder(base_url, loud, quiet)
     async with asyncio.timeout(WAIT_S):
-        sessions = [await recorder.automatic(each) for each in ANSWERS]
+        sessions = [await recorder.automatic(answer) for answer in ANSWERS]
         sessions.append(await recorder.manual())
         refused = [await recorder.refused(model) for model in REFUSED]
     ours = [validated(message) for message in given["ours"]]

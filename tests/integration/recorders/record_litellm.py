@@ -14,14 +14,14 @@ QUESTIONS = {"answer": "good", "cached": "good", "fallback": "bad", "limited": "
 
 def record(base_url: str) -> dict[str, object]:
     """Ask each model once, the good one twice; what was answered, byte by byte."""
-    found: dict[str, object] = {}
+    answers: dict[str, object] = {}
     for name, model in QUESTIONS.items():
         messages = [{"role": "user", "content": "what is the weather like in paris"}]
         body = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
         answer = httpx.post(f"{base_url}/chat/completions", json=body, timeout=60)
         headers = [[key.lower(), value] for key, value in answer.headers.multi_items()]
-        found[name] = {"status": answer.status_code, "headers": headers, "body": answer.text}
-    return found
+        answers[name] = {"status": answer.status_code, "headers": headers, "body": answer.text}
+    return answers
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ def main(out: str) -> None:
         for url in URLS[:2]
     ]
     recorded = {"twilio": version("twilio"), "plivo": version("plivo"), "token": TOKEN}
-    found = {"recorded": recorded, "twilio": twilio, "plivo": plivo, "twiml": documents()}
-    Path(out).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    result = {"recorded": recorded, "twilio": twilio, "plivo": plivo, "twiml": documents()}
+    Path(out).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

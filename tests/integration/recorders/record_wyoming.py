@@ -62,5 +62,5 @@ async def written(event: Event) -> str:
 
 
 if __name__ == "__main__":
-    found = {name: asyncio.run(written(event.event())) for name, event in EVENTS.items()}
-    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+    written_events = {name: asyncio.run(written(event.event())) for name, event in EVENTS.items()}
+    Path(sys.argv[1]).write_text(json.dumps(written_events, indent=1) + "\n")

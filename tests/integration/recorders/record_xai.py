@@ -19,8 +19,8 @@ def main(messages: str, out: str) -> None:
     understood = update.session.model_dump(mode="json", exclude_none=True)
     kinds = [type(events.parse_server_event(message)).__name__ for message in given["server"]]
     note = {"peer": "pipecat-ai", "version": importlib.metadata.version("pipecat-ai")}
-    found = {"recorded": note, "given": given["session.update"], "understood": understood, "server": kinds}
-    Path(out).write_text(json.dumps(found, indent=1) + "\n")
+    result = {"recorded": note, "given": given["session.update"], "understood": understood, "server": kinds}
+    Path(out).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

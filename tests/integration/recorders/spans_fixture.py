@@ -41,8 +41,8 @@ class Recorder:
 
 def _mend(value: Any) -> None:
     if isinstance(value, list):
-        for each in value:
-            _mend(each)
+        for member in value:
+            _mend(member)
         return
     if not isinstance(value, dict):
         return
@@ -50,7 +50,7 @@ def _mend(value: Any) -> None:
         if name in IDS:
             value[name] = base64.b64decode(held).hex()
         elif name == "attributes":
-            value[name] = [each for each in held if not each["key"].startswith(OF_A_MACHINE)]
+            value[name] = [entry for entry in held if not entry["key"].startswith(OF_A_MACHINE)]
             _mend(value[name])
         else:
             _mend(held)

@@ -64,7 +64,7 @@ def drawn_turns(began_unix_ns: int) -> list[SentTurn]:
     """Calls of 2 to 20 turns by users some of whom call often. Latencies have two humps, one of them of cache hits, an
     atom of time-outs, ties by rounding, and holes: mostly where they were long."""
     rng = np.random.default_rng(35)
-    found: list[SentTurn] = []
+    sent_turns: list[SentTurn] = []
     for cohort, calls in CALLS.items():
         for call in range(calls):
             user = None if call % 11 == 5 else f"{cohort} user {int(rng.zipf(1.3)) % 60}"
@@ -80,7 +80,7 @@ def drawn_turns(began_unix_ns: int) -> list[SentTurn]:
                 outcome: Outcome = drawn if drawn in UNANSWERED else "ok"  # type: ignore[assignment]
                 lost = rng.random() < (0.3 if value_ms > 1_000 and cohort == "canary" else 0.03)
                 heard_ns = None if lost or outcome != "ok" else round(value_ms * MS)
-                found.append(
+                sent_turns.append(
                     SentTurn(
                         cohort=cohort,
                         call=f"{cohort}-{call}",
@@ -98,7 +98,7 @@ def drawn_turns(began_unix_ns: int) -> list[SentTurn]:
                 )
                 if outcome == "abandoned":
                     break
-    return found
+    return sent_turns
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def columns_of(sent: Sequence[SentTurn], cohort: str, unit: str, *, of_pipecat: 
     numbers = {
         "voice_to_voice": packed_numbers([turn.heard_ns for turn in turns]),
         missed_column(counted_by): packed_numbers(missed),
-        open_column(counted_by): packed_numbers([each is None for each in missed]),
+        open_column(counted_by): packed_numbers([value is None for value in missed]),
     }
     routes: tuple[str, ...] = ()
     if not of_pipecat:
@@ -243,8 +243,8 @@ def units_of(sent: Sequence[SentTurn], plan: RolloutPlan) -> UnitCounts:
         met.setdefault((unit, is_known), set()).add(turn.cohort)
 
     def alone(cohort: str) -> AssignedUnits:
-        found = [is_known for (_, is_known), cohorts in met.items() if cohorts == {cohort}]
-        return AssignedUnits(sum(found), len(found) - sum(found))
+        are_known = [is_known for (_, is_known), cohorts in met.items() if cohorts == {cohort}]
+        return AssignedUnits(sum(are_known), len(are_known) - sum(are_known))
 
     both = sum(len(cohorts) > 1 for cohorts in met.values())
     unnamed = sum(not is_known for _, is_known in met)
@@ -272,13 +272,15 @@ def differing(written: Any, wanted: Any, where: str = "") -> list[str]:
     """Where two objects of JSON differ, figures by their last digit too."""
     if isinstance(written, dict) and isinstance(wanted, dict):
         return [
-            each
+            difference
             for key in {**written, **wanted}
-            for each in differing(written.get(key), wanted.get(key), f"{where}.{key}")
+            for difference in differing(written.get(key), wanted.get(key), f"{where}.{key}")
         ]
     if isinstance(written, list) and isinstance(wanted, list) and len(written) == len(wanted):
         pairs = enumerate(zip(written, wanted, strict=True))
-        return [each for place, (one, other) in pairs for each in differing(one, other, f"{where}[{place}]")]
+        return [
+            difference for place, (one, other) in pairs for difference in differing(one, other, f"{where}[{place}]")
+        ]
     return [] if written == wanted else [f"{where}: {written!r} was written, not {wanted!r}"]
 
 
@@ -325,8 +327,8 @@ def spans_of(sent: Sequence[SentTurn]) -> tuple[list[ReadableSpan], list[Readabl
         within = trace.set_span_in_context(span)
         voice = tracer.start_span("voice.tts", within, start_time=turn.began_unix_ns + S, attributes={"late": is_late})
         voice.add_event("voice.audio.start", timestamp=turn.began_unix_ns + S + turn.heard_ns)
-        for each in (voice, span):
-            each.end(turn.began_unix_ns + 20 * S)
+        for open_span in (voice, span):
+            open_span.end(turn.began_unix_ns + 20 * S)
     spans = kept.get_finished_spans()
     late = [span for span in spans if (span.attributes or {}).get("late")]
     return [span for span in spans if span not in late], late

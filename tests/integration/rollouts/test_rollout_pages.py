@@ -48,16 +48,16 @@ def test_the_page_has_the_figures_of_the_command(bad: Path, tmp_path: Path) -> N
     )
     check(request, Console(quiet=True), now_unix_ns=newest.at_unix_ns)
     parsed = json.loads((tmp_path / "verdict.json").read_text())
-    found = page_of(bad)
-    assert found.progress is not None
-    assert parsed == json.loads(msgspec.json.encode(found.progress.newest.verdict))
-    assert (found.control, found.candidate, found.stage) == ("stable", "streaming", "20-percent")
-    assert found.progress.stages[0].state == "rolled_back"
-    assert [each.state for each in found.progress.stages[1:]] == ["ahead", "ahead"]
+    answer = page_of(bad)
+    assert answer.progress is not None
+    assert parsed == json.loads(msgspec.json.encode(answer.progress.newest.verdict))
+    assert (answer.control, answer.candidate, answer.stage) == ("stable", "streaming", "20-percent")
+    assert answer.progress.stages[0].state == "rolled_back"
+    assert [stage.state for stage in answer.progress.stages[1:]] == ["ahead", "ahead"]
     primary = parsed["checks"][0]
-    newest = found.progress.funnel.points[-1]
+    newest = answer.progress.funnel.points[-1]
     assert (newest.estimate, newest.upper) == (primary["shares"]["beyond_margin"], primary["shares"]["upper"])
-    assert found.progress.checks[0].status == primary["status"]
+    assert answer.progress.checks[0].status == primary["status"]
 
 
 def test_a_plan_that_cannot_be_read_leaves_the_verdicts(bad: Path, tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_a_plan_that_cannot_be_read_leaves_the_verdicts(bad: Path, tmp_path: Pat
     shutil.copytree(bad, copy)
     with StoreWriter(copy) as writer, writer.change() as cursor:
         cursor.execute("UPDATE rollout_rows SET plan = 'name = 1' WHERE sequence = 0")
-    found = page_of(copy)
-    assert found.candidate is None
-    assert found.progress is not None
-    assert [each.name for each in found.progress.stages] == ["20-percent"]
+    answer = page_of(copy)
+    assert answer.candidate is None
+    assert answer.progress is not None
+    assert [stage.name for stage in answer.progress.stages] == ["20-percent"]
 
 
 def test_a_store_without_rollouts_and_an_unknown_name(bad: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ CANDIDATES = (
     Candidate("slower", 90, 900.0, "roll_back", 3),
     Candidate("rare", 22, 0.0, "hold", 6),
 )
-BY_NAME = {each.name: each for each in CANDIDATES}
+BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class DrawnCall:
 def drawn_calls(begin_unix_ns: int) -> list[DrawnCall]:
     """The calls of every variant: slow calls stay slow, and now and then a caller hangs up."""
     rng = np.random.default_rng(11)
-    found: list[DrawnCall] = []
+    drawn: list[DrawnCall] = []
     for variant, calls, slower_ms in (
         ("stable", CONTROL_CALLS, 0.0),
-        *((each.name, each.calls, each.slower_ms) for each in CANDIDATES),
+        *((candidate.name, candidate.calls, candidate.slower_ms) for candidate in CANDIDATES),
     ):
         for place in range(calls):
             of_call = 0.25 * rng.normal()
@@ -74,9 +74,9 @@ def drawn_calls(begin_unix_ns: int) -> list[DrawnCall]:
             latencies: list[int | None] = [round(float(value) * 1e6) for value in values]
             if place % HANGS_UP_EVERY == 7:
                 latencies.append(None)
-            number = len(found)
-            found.append(DrawnCall(number, variant, begin_unix_ns + number * S, tuple(latencies)))
-    return found
+            number = len(drawn)
+            drawn.append(DrawnCall(number, variant, begin_unix_ns + number * S, tuple(latencies)))
+    return drawn
 
 
 def as_our_callers_report(calls: Sequence[DrawnCall]) -> list[Turn]:
@@ -133,7 +133,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Fill a store with what each service and our callers sent, through its own sidecar, which has ended."""
     calls = drawn_calls(time.time_ns() - 7200 * S)
     groups = [calls[place : place + CALLS_OF_A_REQUEST] for place in range(0, len(calls), CALLS_OF_A_REQUEST)]
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for name in ("pipecat", "livekit", "ours"):
         store = tmp_path_factory.mktemp(name) / "store"
         with running_sidecar(store) as sidecar:
@@ -145,8 +145,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 for group in groups:
                     _send(sidecar.http, recorded.request(group), "application/json")
             assert sidecar.terminate() == 0
-        found[name] = store
-    return found
+        by_name[name] = store
+    return by_name
 
 
 def _send(address: str, content: bytes, kind: str) -> None:
@@ -198,9 +198,9 @@ def _figures(verdict: dict[str, object]) -> list[float]:
     assert isinstance(checks, list)
     assert len(checks) == 3
     names = ("candidate", "control", "difference", "lower", "upper", "p_value", "turns", "eligible")
-    found = [check[name] for check in checks for name in names]
-    found += [share for check in checks for share in (check["shares"] or {}).values()]
-    return [-1.0 if value is None else float(value) for value in found]
+    values = [check[name] for check in checks for name in names]
+    values += [share for check in checks for share in (check["shares"] or {}).values()]
+    return [-1.0 if value is None else float(value) for value in values]
 
 
 def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:
@@ -257,12 +257,12 @@ class RecordedCalls:
         return json.dumps({"resourceSpans": resources}).encode()
 
     def _resources(self, call: DrawnCall) -> list[dict[str, Any]]:
-        found = copy.deepcopy(self._request["resourceSpans"])
-        for resource in found:
+        resources = copy.deepcopy(self._request["resourceSpans"])
+        for resource in resources:
             for scope in resource["scopeSpans"]:
                 kept = [span for span in scope["spans"] if self._is_of(span, call)]
                 scope["spans"] = [self._replaced(span, call) for span in kept]
-        return found
+        return resources
 
     def _is_of(self, span: Span, call: DrawnCall) -> bool:
         """Most calls end before the turn in which nobody answers."""
@@ -278,7 +278,9 @@ class RecordedCalls:
             for key in ("startTimeUnixNano", "endTimeUnixNano", "timeUnixNano"):
                 if key in holder:
                     holder[key] = str(call.begin_unix_ns + SLOWER * (int(holder[key]) - self._begin_ns))
-            holder["attributes"] = [each for each in holder.get("attributes", ()) if each["key"] != VARIANT]
+            holder["attributes"] = [
+                attribute for attribute in holder.get("attributes", ()) if attribute["key"] != VARIANT
+            ]
         # A processor of the service copies what its flag decided onto each span of the call.
         span["attributes"].append({"key": VARIANT, "value": {"stringValue": call.variant}})
         if recorded_id in self.turns:
@@ -298,15 +300,15 @@ def _spans(request: Mapping[str, Any]) -> Iterator[Span]:
 
 def _of_last_turn(spans: Sequence[Span], of: Framework) -> set[str]:
     """The spans of the last turn: its own, those below them, and what the call had begun for it."""
-    found: set[str] = set()
+    variants: set[str] = set()
     for name in of.turn_spans:
         last = max((span for span in spans if span["name"] == name), key=lambda span: int(span["startTimeUnixNano"]))
-        found.add(last["spanId"])
-    begin = min(int(span["startTimeUnixNano"]) for span in spans if span["spanId"] in found)
-    found |= {span["spanId"] for span in spans if span["name"] == "llm" and int(span["startTimeUnixNano"]) >= begin}
-    while more := {span["spanId"] for span in spans if span.get("parentSpanId") in found} - found:
-        found |= more
-    return found
+        variants.add(last["spanId"])
+    begin = min(int(span["startTimeUnixNano"]) for span in spans if span["spanId"] in variants)
+    variants |= {span["spanId"] for span in spans if span["name"] == "llm" and int(span["startTimeUnixNano"]) >= begin}
+    while more := {span["spanId"] for span in spans if span.get("parentSpanId") in variants} - variants:
+        variants |= more
+    return variants
 
 
 def _id(recorded: str, call: DrawnCall, digits: int) -> str:
@@ -314,10 +316,10 @@ def _id(recorded: str, call: DrawnCall, digits: int) -> str:
 
 
 def _attribute(span: Span, key: str) -> object | None:
-    return next((each["value"] for each in span.get("attributes", ()) if each["key"] == key), None)
+    return next((attribute["value"] for attribute in span.get("attributes", ()) if attribute["key"] == key), None)
 
 
 def _set(span: Span, key: str, value: dict[str, Any]) -> None:
-    for each in span["attributes"]:
-        if each["key"] == key:
-            each["value"] = value
+    for attribute in span["attributes"]:
+        if attribute["key"] == key:
+            attribute["value"] = value

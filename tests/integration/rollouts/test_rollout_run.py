@@ -121,8 +121,8 @@ def record(store: Path) -> RolloutRecord | None:
 
 def begun(store: Path) -> list[str]:
     """The stages that began: each once before its share is changed, and once it is in effect."""
-    found = record(store)
-    return [] if found is None else [each.stage for each in found.entries[1:] if each.verdict is None]
+    log = record(store)
+    return [] if log is None else [entry.stage for entry in log.entries[1:] if entry.verdict is None]
 
 
 def output(process: subprocess.Popen[str]) -> str:
@@ -153,8 +153,8 @@ def test_a_rollout_is_carried_through_every_stage_over_a_kill(plan: Path, tmp_pa
     assert [*dict.fromkeys(begun(store))] == ["canary", "half", "all"]
     assert weights(plan) == {"stable": 0, "streaming": 100}
     assert json.loads((plan.parent / "flags.json").read_text())["flags"]["kept"] == FLAGS["flags"]["kept"]
-    found = record(store)
-    assert found is not None
+    log = record(store)
+    assert log is not None
 
 
 @pytest.mark.nightly

@@ -40,8 +40,8 @@ def verdict(sidecar: SidecarProcess) -> dict[str, Any]:
 
 def begun(plan: Path) -> list[str]:
     """The stages that began, as the sidecar's log has them."""
-    found = read_rollouts(plan.parent / "store")
-    return [each.stage for record in found for each in record.entries[1:] if each.verdict is None]
+    records = read_rollouts(plan.parent / "store")
+    return [entry.stage for record in records for entry in record.entries[1:] if entry.verdict is None]
 
 
 def test_the_share_follows_the_stage_of_the_sidecar_over_a_kill(plan: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_share_follows_the_stage_of_the_sidecar_over_a_kill(plan: Path) -> N
         assert verdict(sidecar)["stage"] == "all"
     assert weights(plan) == {"stable": 0, "streaming": 100}
     (record,) = read_rollouts(plan.parent / "store")
-    promoted = [each.stage for each in record.verdicts if each.decision == "promote"]
+    promoted = [logged.stage for logged in record.verdicts if logged.decision == "promote"]
     assert list(dict.fromkeys(promoted)) == ["canary", "half"]
 
 

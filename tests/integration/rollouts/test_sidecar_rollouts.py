@@ -54,20 +54,20 @@ def holds(condition: str, result: Any) -> bool:
     parts: list[Any] = []
     place = 0
     while place < len(condition.rstrip()):
-        found = _PART.match(condition, place)
-        assert found is not None, condition[place:]
-        place = found.end()
-        if found["text"] is not None:
-            parts.append(("value", found["text"][1:-1]))
-        elif found["path"] is not None:
-            first, *names = found["path"].split(".")
+        match = _PART.match(condition, place)
+        assert match is not None, condition[place:]
+        place = match.end()
+        if match["text"] is not None:
+            parts.append(("value", match["text"][1:-1]))
+        elif match["path"] is not None:
+            first, *names = match["path"].split(".")
             assert first == "result"
             value = result
             for name in names:
                 value = value[name]
             parts.append(("value", value))
         else:
-            parts.append(("mark", found["mark"]))
+            parts.append(("mark", match["mark"]))
     marks = [mark for kind, mark in parts if kind == "mark"]
     values = iter([value for kind, value in parts if kind == "value"])
     comparisons: list[bool] = []
@@ -99,15 +99,15 @@ def measured(metric: dict[str, Any], arguments: dict[str, str]) -> str:
 
     def filled(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: filled(each) for name, each in value.items()}
+            return {name: filled(member) for name, member in value.items()}
         if isinstance(value, list):
-            return [filled(each) for each in value]
-        return re.sub(r"{{\s*args\.([\w-]+)\s*}}", lambda found: arguments[found[1]], str(value))
+            return [filled(element) for element in value]
+        return re.sub(r"{{\s*args\.([\w-]+)\s*}}", lambda match: arguments[match[1]], str(value))
 
     metric = filled(metric)
     web = metric["provider"]["web"]
     assert web["jsonPath"] == "{$}"
-    headers = {each["key"]: each["value"] for each in web["headers"]}
+    headers = {header["key"]: header["value"] for header in web["headers"]}
     content = None if "jsonBody" not in web else json.dumps(web["jsonBody"])
     answer = httpx.request(web.get("method", "GET"), web["url"], headers=headers, content=content, timeout=60)
     if not 200 <= answer.status_code < 300:
@@ -120,14 +120,14 @@ def measured(metric: dict[str, Any], arguments: dict[str, str]) -> str:
 
 def _argo_metric(name: str) -> dict[str, Any]:
     template = yaml.safe_load((EXAMPLES / "argo-analysis.yaml").read_text())
-    (metric,) = [each for each in template["spec"]["metrics"] if each["name"] == name]
+    (metric,) = [candidate for candidate in template["spec"]["metrics"] if candidate["name"] == name]
     return metric
 
 
 def _flagger_passes(sidecar: SidecarProcess, type_: str, token: str = TOKEN) -> bool:
     """Whether a webhook of the example passes: any status up to 202."""
     canary = yaml.safe_load((EXAMPLES / "flagger-canary.yaml").read_text())
-    (hook,) = [each for each in canary["spec"]["analysis"]["webhooks"] if each["type"] == type_]
+    (hook,) = [webhook for webhook in canary["spec"]["analysis"]["webhooks"] if webhook["type"] == type_]
     payload = {"name": "assistant", "namespace": "voice", "phase": "Progressing", "checksum": "1"}
     path = hook["url"].removeprefix("http://voiceprobe-sidecar.voice:4318")
     metadata = {**hook["metadata"], "token": token}
@@ -158,7 +158,7 @@ def test_argo_and_flagger_do_what_the_verdict_says(
         # Of a stage that has not begun, a promotion says nothing.
         later = measured(_argo_metric("verdict"), {**arguments, "stage": "half"})
         assert later == ("Inconclusive" if phase == "Successful" else phase)
-        assert {each for each in ("confirm-promotion", "rollback") if _flagger_passes(sidecar, each)} == passing
+        assert {gate for gate in ("confirm-promotion", "rollback") if _flagger_passes(sidecar, gate)} == passing
         assert not _flagger_passes(sidecar, "confirm-promotion", "another")
         # What was rolled back begins no stage, also not the one at which it is.
         canary = "Error" if kind == "worse" else "Successful"
@@ -179,7 +179,7 @@ def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path)
             (record,) = there.rollouts()
             common = min(len(record.entries), len(here.rollouts()[0].entries))
             assert record.entries[:common] == here.rollouts()[0].entries[:common]
-            assert [each.stage for each in record.entries if each.verdict is None] == ["canary", "half"]
+            assert [entry.stage for entry in record.entries if entry.verdict is None] == ["canary", "half"]
 
 
 @pytest.mark.nightly
@@ -191,7 +191,7 @@ def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
         # No file of the process may grow beyond this: the kernel refuses as it does on a full volume.
         process.rlimit(psutil.RLIMIT_FSIZE, (1024, unlimited[1]))
         held = wait_until(
-            lambda: (found := ask(sidecar, "GET", "verdict").json()).get("sequence", 0) is None and found,
+            lambda: (answer := ask(sidecar, "GET", "verdict").json()).get("sequence", 0) is None and answer,
             what="a verdict that is not kept",
         )
         assert held["verdict"] == "hold"
@@ -201,7 +201,7 @@ def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
         process.rlimit(psutil.RLIMIT_FSIZE, unlimited)
         again = wait_until(lambda: evaluated(sidecar)["sequence"], what="a verdict that is kept again")
         (record,) = read_rollouts(tmp_path / "store")
-        assert [each.sequence for each in record.entries][: again + 1] == [*range(again + 1)]
+        assert [entry.sequence for entry in record.entries][: again + 1] == [*range(again + 1)]
         assert record.verdicts[0].decision == "promote"
         assert ask(sidecar, "POST", "stage", json={"stage": "half"}).status_code == 200
 
@@ -211,11 +211,11 @@ def test_a_killed_sidecar_loses_no_verdict(tmp_path: Path) -> None:
     last = 0
     for _ in range(3):
         with evaluating(tmp_path, "worse") as sidecar:
-            found = wait_until(
+            answer = wait_until(
                 lambda before=last: (now := evaluated(sidecar)).get("sequence") and now["looks"] > before and now,
                 what="another verdict that is kept",
             )
-            assert found["verdict"] == "roll_back"
+            assert answer["verdict"] == "roll_back"
             assert ask(sidecar, "POST", "rollback").status_code == 200
             last = ask(sidecar, "GET", "verdict").json()["sequence"]
             sidecar.kill()

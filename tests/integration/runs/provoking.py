@@ -64,7 +64,7 @@ def in_mid_speech(engine: Engine, call_id: str, turn: int) -> Call:
     given_up_at = time.monotonic() + 120
     has_begun = False
     while time.monotonic() < given_up_at:
-        call = next((each for each in engine._calls if each.plan.call_id == call_id), None)
+        call = next((running for running in engine._calls if running.plan.call_id == call_id), None)
         exchange = None if call is None else call.conversation.exchange
         if (has_begun and call is None) or (exchange is not None and exchange.index > turn):
             break

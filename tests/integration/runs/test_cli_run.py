@@ -62,9 +62,11 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
     invalid = summary["turns"]["invalid"]
     assert invalid > 0
     assert code == code_by_objectives(summary), output
-    of_turns = [each for each in summary["objectives"] if each["counts"] == "turns" and each["eligible"]]
+    of_turns = [
+        objective for objective in summary["objectives"] if objective["counts"] == "turns" and objective["eligible"]
+    ]
     # On a starved machine, further turns are open whose intervals hold a threshold.
-    assert all(each["open"].get("generator", 0) >= invalid for each in of_turns), "none of them is good or bad"
+    assert all(of_turn["open"].get("generator", 0) >= invalid for of_turn in of_turns), "none of them is good or bad"
     assert "frame lateness" in summary["turns"]["invalid_by_reason"]
     # That turns which were not touched stay valid is shown in test_validity, where the machine's own pauses are known.
 

@@ -62,7 +62,7 @@ def good_run(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[End
 def left(run: Path, code: int) -> dict[str, Any]:
     """The summary of a run that left all of its files, which agree on how it ended."""
     assert all((run / name).stat().st_size for name in NAMES)
-    assert not [each for each in run.iterdir() if each.name.startswith(".")], "nothing half-written"
+    assert not [path for path in run.iterdir() if path.name.startswith(".")], "nothing half-written"
     summary = json.loads((run / "summary.json").read_text())
     jsonschema.validate(summary, schema())
     assert summary["exit_code"] == code
@@ -74,7 +74,7 @@ def run_case(run: Path) -> str:
     """Return the result of the run's own case in its JUnit file."""
     cases = ET.parse(run / "junit.xml").getroot().iter("testcase")  # noqa: S314 - made right here
     own = next(case for case in cases if case.get("name") == RUN_CASE)
-    return next((each.tag for each in own if each.tag != "system-out"), "passed")
+    return next((child.tag for child in own if child.tag != "system-out"), "passed")
 
 
 def test_a_run_measures_judges_and_says_so(good_run: Ended) -> None:

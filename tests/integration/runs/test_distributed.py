@@ -80,11 +80,11 @@ def _known(store: Path) -> list[ProcessInfo]:
 def _busy(store: Path, count: int) -> Callable[[], list[ProcessInfo]]:
     """Asks for the processes once so many of them have finished a turn."""
 
-    def found() -> list[ProcessInfo]:
+    def busy() -> list[ProcessInfo]:
         working = [process for process in _known(store) if process.turns]
         return working if len(working) >= count else []
 
-    return found
+    return busy
 
 
 def _turns(store: Path) -> list[Turn]:
@@ -101,7 +101,7 @@ def _unbroken(turns: list[Turn]) -> bool:
     numbers: dict[str, list[int]] = {}
     for turn in turns:
         numbers.setdefault(turn.process_id, []).append(turn.sequence if turn.sequence is not None else -1)
-    return all(sorted(found) == list(range(len(found))) for found in numbers.values())
+    return all(sorted(sequences) == list(range(len(sequences))) for sequences in numbers.values())
 
 
 def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
@@ -145,7 +145,7 @@ def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path
     """Locust stops such a run, and then waits for somebody who starts another."""
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "1000")
     wait_until(_busy(tmp_path / "store", 2))
-    workers = [_pid(each) for each in _known(tmp_path / "store")]
+    workers = [_pid(info) for info in _known(tmp_path / "store")]
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -167,8 +167,8 @@ def test_workers_delayed_in_preparation_are_awaited(url: str, tmp_path: Path) ->
     workers: list[int] = []
 
     def further() -> list[int]:
-        found = {int(log.name.partition("-")[0]) for log in (tmp_path / "spool").glob("*.wal")}
-        return list(found.difference(workers))
+        pids = {int(log.name.partition("-")[0]) for log in (tmp_path / "spool").glob("*.wal")}
+        return list(pids.difference(workers))
 
     # The run does not begin before both are ready, so the second one is still preparing when it is found.
     while len(workers) < 2:
@@ -195,9 +195,9 @@ def test_processes_have_even_shares_of_callers_and_report(
     def are_even() -> bool:
         # Every caller is on the line but for a moment between two calls.
         known = _known(store)
-        calls = [each.calls_in_flight or 0 for each in known]
+        calls = [process.calls_in_flight or 0 for process in known]
         assert max(calls, default=0) <= max(shares)
-        return sorted(calls) == shares and all(each.turns for each in known)
+        return sorted(calls) == shares and all(process.turns for process in known)
 
     wait_until(are_even)
     victim = _known(store)[0]
@@ -205,12 +205,12 @@ def test_processes_have_even_shares_of_callers_and_report(
     wait_until(lambda: "went missing after" in (tmp_path / "logs" / "locust.log").read_text())
     process.send_signal(signal.SIGINT)
     output, summary = _finish(process, tmp_path)
-    each = summary["generator"]["each"]
-    assert [share["worker"] for share in each] == [f"{number} of {count}" for number in range(1, count + 1)]
-    assert all(share["turns"] > 0 and share["cpu_ratio"] > 0 for share in each)
+    by_process = summary["generator"]["each"]
+    assert [share["worker"] for share in by_process] == [f"{number} of {count}" for number in range(1, count + 1)]
+    assert all(share["turns"] > 0 and share["cpu_ratio"] > 0 for share in by_process)
     assert [lost["worker"] for lost in summary["generator"]["lost"]] == [victim.worker]
     assert summary["generator"]["cores"] >= 1
-    assert sum(share["turns"] for share in each) == summary["turns"]["total"]
+    assert sum(share["turns"] for share in by_process) == summary["turns"]["total"]
     assert f"1 of {count} generator processes was lost" in output
     assert "turns each" in output
 
@@ -259,8 +259,8 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
     assert _unbroken(turns)
     assert summary["telemetry"]["missing"] == 0
     assert list((tmp_path / "spool").iterdir()) == []
-    for each in (victim, other):
-        wait_until(partial(_is_over, _pid(each)))
+    for process in (victim, other):
+        wait_until(partial(_is_over, _pid(process)))
 
 
 @pytest.mark.nightly
@@ -297,7 +297,7 @@ def test_swarm_started_by_hand_is_one_run_and_names_lost_workers(url: str, tmp_p
     by_pid = {_pid(process): process for process in known}
     assert {process.worker for process in working} == {"1 of 2", "2 of 2"}
     assert by_pid[late.process.pid].worker == "late-2"
-    assert [by_pid[each.process.pid].ended for each in (first, second, late)] == [False, True, True]
+    assert [by_pid[caller.process.pid].ended for caller in (first, second, late)] == [False, True, True]
     assert _unbroken(turns)
 
 

@@ -113,8 +113,8 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
+        for member in value:
+            yield from _texts(member)
     elif value is not None:
         yield str(value)
 
@@ -147,8 +147,8 @@ def test_a_run_shows_keeps_and_draws_nothing_that_acts(
     monkeypatch.setenv(ENV_STORE, str(tmp_path / "out" / "store"))
     monkeypatch.delenv(ENV_SLO, raising=False)
     with read_only(tmp_path / "out" / "store") as database, database.snapshot() as cursor:
-        found = cursor.execute("SELECT trace_id, turn_index FROM turns WHERE source = 'client'").fetchall()
-    pages = [_page(), *(_page(page="turn", trace=trace, turn=str(index)) for trace, index in found[:8])]
+        ids = cursor.execute("SELECT trace_id, turn_index FROM turns WHERE source = 'client'").fetchall()
+    pages = [_page(), *(_page(page="turn", trace=trace, turn=str(index)) for trace, index in ids[:8])]
     assert any("&lt;script&gt;" in page for page in pages), "it is shown, as text"
     assert not any("<script>alert" in page for page in pages)
     assert _acting({str(number): page.encode() for number, page in enumerate(pages)}) == []

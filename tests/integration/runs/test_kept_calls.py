@@ -33,7 +33,7 @@ def kept(store: Path) -> list[tuple[KeptCall, np.ndarray, dict[int, Turn]]]:
     calls: dict[str, dict[int, Turn]] = {}
     for turn in turns:
         calls.setdefault(turn.call_id, {})[turn.turn_index] = turn
-    found: list[tuple[KeptCall, np.ndarray, dict[int, Turn]]] = []
+    recorded: list[tuple[KeptCall, np.ndarray, dict[int, Turn]]] = []
     for call_id, of_call in calls.items():
         answer = find_call(store, turns[0].run_id, call_id, 0)
         assert answer is not None
@@ -41,8 +41,8 @@ def kept(store: Path) -> list[tuple[KeptCall, np.ndarray, dict[int, Turn]]]:
         assert answer.audio is not None
         samples, rate = soundfile.read(answer.audio, dtype="int16")
         assert (len(samples), rate) == (answer.call.samples, answer.call.rate_hz)
-        found.append((answer.call, samples, of_call))
-    return found
+        recorded.append((answer.call, samples, of_call))
+    return recorded
 
 
 def onset_perf_ns(call: KeptCall, channel: np.ndarray, from_perf_ns: int) -> int:
@@ -56,7 +56,7 @@ def onset_perf_ns(call: KeptCall, channel: np.ndarray, from_perf_ns: int) -> int
 def speech_end_perf_ns(call: KeptCall, channel: np.ndarray, turn: Turn) -> int:
     """Where the last speech sample of a turn's clip lies, found by correlating the file of the corpus with it."""
     corpus = open_corpus(CORPUS, check_clips=False)
-    utterance = next(each for each in corpus.utterances if each.id == turn.utterance_id)
+    utterance = next(candidate for candidate in corpus.utterances if candidate.id == turn.utterance_id)
     clip, own_rate = soundfile.read(corpus.path / utterance.path)
     rate = call.rate_hz or 1
     assert turn.speech_end_perf_ns is not None
@@ -85,8 +85,8 @@ def test_both_channels_lie_on_the_clock_of_the_turns(url: str, tmp_path: Path) -
             assert turn.transcript_pii is None  # the store itself keeps no words
             if turn.outcome_observed == "ok" and turn.first_audio_perf_ns and turn.speech_end_perf_ns:
                 heard += 1
-                found = onset_perf_ns(call, samples[:, 1], turn.speech_end_perf_ns)
-                assert abs(found - turn.first_audio_perf_ns) < 1_000_000
+                onset_ns = onset_perf_ns(call, samples[:, 1], turn.speech_end_perf_ns)
+                assert abs(onset_ns - turn.first_audio_perf_ns) < 1_000_000
             if turn.speech_end_perf_ns is not None:
                 spoken += 1
                 lateness_ns = max(FRAME_NS, turn.frame_lateness_worst_ns or 0)
@@ -107,15 +107,15 @@ def test_run_keeps_only_what_was_requested(url: str, tmp_path: Path, flag: str) 
     assert len(calls) == 2
     heard: list[object] = []
     for run_id, call_id in calls:
-        found = find_call(store, run_id, call_id, 0)
-        assert found is not None
-        assert found.call is not None
-        assert (found.audio is not None) is is_audio
-        assert found.call.keep_until_unix_ns - found.call.created_unix_ns == 2 * 3_600 * NS_PER_S
+        entry = find_call(store, run_id, call_id, 0)
+        assert entry is not None
+        assert entry.call is not None
+        assert (entry.audio is not None) is is_audio
+        assert entry.call.keep_until_unix_ns - entry.call.created_unix_ns == 2 * 3_600 * NS_PER_S
         # The words of the clip are of the corpus: they say to what one listens.
-        heard += [text for turn in found.call.turns for text in (turn.transcript, turn.reply, *turn.partials) if text]
+        heard += [text for turn in entry.call.turns for text in (turn.transcript, turn.reply, *turn.partials) if text]
     assert bool(heard) is not is_audio
-    sound = [each for each in tmp_path.rglob("*") if each.is_file() and each.read_bytes()[:4] in (b"fLaC", b"RIFF")]
+    sound = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:4] in (b"fLaC", b"RIFF")]
     assert len(sound) == (2 if is_audio else 0)
 
 

@@ -258,12 +258,12 @@ def test_transcript_objective_is_missed_if_half_never_come(tmp_path: Path) -> No
         spoken = ["--corpus", CORPUS, "--length", "short", "--clips", "1", "--seed", "1", "--slo", str(objectives)]
         done = completed("run", address, *load, *spoken, "--out", str(tmp_path / "out"), "--json", str(file))
     assert done.returncode == ExitCode.OBJECTIVE_MISSED, done.stdout
-    (found,) = json.loads(file.read_text())["objectives"]
+    (objective,) = json.loads(file.read_text())["objectives"]
     # A busy machine may leave a few turns open; good, bad and open ones are all that there are.
-    assert found["good"] + found["bad"] + sum(found["open"].values()) == found["eligible"] == 6 * TURNS
-    assert found["good"] <= 12
-    assert found["bad"] <= 12
-    assert (found["met"], found["good"] + found["bad"] >= 20) == (False, True)
+    assert objective["good"] + objective["bad"] + sum(objective["open"].values()) == objective["eligible"] == 6 * TURNS
+    assert objective["good"] <= 12
+    assert objective["bad"] <= 12
+    assert (objective["met"], objective["good"] + objective["bad"] >= 20) == (False, True)
 
 
 TRANSCRIBED: Final = """\

@@ -53,15 +53,15 @@ users = 6
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with assistant(tmp_path_factory.mktemp("assistant")) as found:
-        yield found
+    with assistant(tmp_path_factory.mktemp("assistant")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def slow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An assistant that thinks for three seconds."""
-    with assistant(tmp_path_factory.mktemp("slow-assistant"), "--llm-ttft", "constant:3s") as found:
-        yield found
+    with assistant(tmp_path_factory.mktemp("slow-assistant"), "--llm-ttft", "constant:3s") as running:
+        yield running
 
 
 def _run(url: str, tmp_path: Path, *flags: str) -> tuple[int, dict[str, Any], list[Turn]]:
@@ -153,7 +153,7 @@ def test_calls_begin_when_due_and_those_over_limit_are_counted(slow_url: str, tm
         assert turn.connect_ns is None or turn.connect_ns > (turn.start_late_ns or 0), "from the intended start"
     # A dropped call is an open turn of each objective; what is too little for a verdict is so without them, too.
     assert code == ExitCode.UNDECIDED
-    assert all(each["open"].get("generator", 0) >= starts["dropped"] for each in summary["objectives"])
+    assert all(objective["open"].get("generator", 0) >= starts["dropped"] for objective in summary["objectives"])
 
 
 def _intended_ns(turn: Turn) -> int:
@@ -187,8 +187,12 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
         processes.ending(swarm := processes.start("locust", [*arguments, "--host", url], tmp_path, says_ready=False)),
     ):
         wait_until(lambda: answers(page))
-        listening = [each for each in psutil.Process(swarm.process.pid).net_connections() if each.status == "LISTEN"]
-        assert {each.laddr.ip for each in listening} == {"127.0.0.1"}, "nobody asked for another address"
+        listening = [
+            connection
+            for connection in psutil.Process(swarm.process.pid).net_connections()
+            if connection.status == "LISTEN"
+        ]
+        assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}, "nobody asked for another address"
         for _ in range(2):
             started = page.post("/swarm", data={"user_count": "1", "spawn_rate": "1", "host": url})
             assert started.json()["success"], started.text
@@ -210,7 +214,7 @@ def test_aggregated_row_of_master_and_workers_is_voice_to_voice(url: str, tmp_pa
         started = page.post("/swarm", data={"user_count": "4", "spawn_rate": "4", "host": url})
         assert started.json()["success"], started.text
         wait_until(lambda: _heard(page) >= 6)
-        assert {each["user_count"] for each in page.get("/stats/requests").json()["workers"]} == {2}, (
+        assert {worker["user_count"] for worker in page.get("/stats/requests").json()["workers"]} == {2}, (
             "both have callers"
         )
         assert page.post("/stop").json()["success"]
@@ -227,6 +231,6 @@ def test_aggregated_row_of_master_and_workers_is_voice_to_voice(url: str, tmp_pa
 
 def _heard(page: httpx.Client) -> int:
     """Turns with a voice-to-voice in the present run: Locust begins each run with empty statistics."""
-    found = page.get("/stats/requests").json()
-    running = found["state"] in ("running", "spawning")
-    return sum(row["num_requests"] for row in found["stats"] if row["name"] == HEARD) if running else 0
+    value = page.get("/stats/requests").json()
+    running = value["state"] in ("running", "spawning")
+    return sum(row["num_requests"] for row in value["stats"] if row["name"] == HEARD) if running else 0

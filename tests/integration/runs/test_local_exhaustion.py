@@ -52,8 +52,8 @@ def turns_of(program: str, folder: Path, *, network: bool) -> list[list[Any]]:
     environment = {**processes.environment(), "PYTHONPATH": os.pathsep.join([str(processes.ROOT), *sys.path])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[list[Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    rows: list[list[Any]] = json.loads(done.stdout.splitlines()[-1])
+    return rows
 
 
 @pytest.mark.nightly

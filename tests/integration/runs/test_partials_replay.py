@@ -29,7 +29,7 @@ def test_partials_of_a_run_become_requests_at_their_times(tmp_path: Path) -> Non
     assert done.returncode == 0, (run.stdout, run.stderr, done.stderr)
     recorded = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(recorded) == 2
-    assert all(each["partials"] for each in recorded), "the assistant sends partial transcripts while it listens"
+    assert all(line["partials"] for line in recorded), "the assistant sends partial transcripts while it listens"
 
     port = processes.free_port()
     with processes.running([sys.executable, str(SERVER), str(port)], port, tmp_path / "server.log"):
@@ -38,6 +38,6 @@ def test_partials_of_a_run_become_requests_at_their_times(tmp_path: Path) -> Non
         run = voiceprobe("run", f"{address}/v1", *speech, *option, "--run-time", "1m", "--out", tmp_path / "second")
         sent = httpx.get(f"{address}/sent").json()
     asked = [entry["messages"][-1]["content"] for entry in sent if "messages" in entry]
-    finals = [each["final"][1] for each in recorded]
+    finals = [line["final"][1] for line in recorded]
     assert sorted(set(asked) & set(finals)) == sorted(finals), (asked, run.stdout, run.stderr)
     assert "2 ok" in run.stdout or "2 turns" in run.stdout, run.stdout

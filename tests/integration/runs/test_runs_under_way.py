@@ -42,7 +42,7 @@ def _wait_for_a_turn(run: subprocess.Popen[str], store: Path) -> None:
 
 def _left(folder: Path) -> list[str]:
     """Return the content of a folder of runs."""
-    return [each.name for each in folder.iterdir()]
+    return [path.name for path in folder.iterdir()]
 
 
 @pytest.mark.nightly
@@ -97,8 +97,8 @@ def test_removing_run_of_killed_processes_leaves_nothing(tmp_path: Path) -> None
             run.communicate(timeout=BOUND_S)
         # Its children detect its end, and exit: until then the folder is written to, and stays.
         until = time.monotonic() + BOUND_S
-        while (found := _called(tmp_path, "runs", "remove", "killed", "--yes"))[0] != ExitCode.OK:
-            assert "the run is under way" in found[2]
+        while (outcome := _called(tmp_path, "runs", "remove", "killed", "--yes"))[0] != ExitCode.OK:
+            assert "the run is under way" in outcome[2]
             assert folder.is_dir()
             assert time.monotonic() < until
             time.sleep(0.5)

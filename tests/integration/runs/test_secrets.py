@@ -103,9 +103,9 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _databases(folder: Path) -> list[Path]:
-    found = [path.parent for path in folder.rglob(DATABASE_NAME)]
-    assert found, "there is a store to be searched"
-    return found
+    parents = [path.parent for path in folder.rglob(DATABASE_NAME)]
+    assert parents, "there is a store to be searched"
+    return parents
 
 
 def _rows(folder: Path) -> dict[str, bytes]:
@@ -114,8 +114,8 @@ def _rows(folder: Path) -> dict[str, bytes]:
     for store in _databases(folder):
         with read_only(store) as database, database.snapshot() as cursor:
             for table in TABLES:
-                found = cursor.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own names
-                rows[f"rows of {table} in {store.relative_to(folder)}"] = str(found).encode()
+                content = cursor.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own names
+                rows[f"rows of {table} in {store.relative_to(folder)}"] = str(content).encode()
     return rows
 
 

@@ -160,7 +160,7 @@ def test_turns_of_stalling_service_are_valid_long_and_counted(stoppable: Assista
     # On a machine that itself paused under every one of them, none is left to be a figure.
     if valid := [turn for turn in answered if turn.outcome == "ok"]:
         assert summary["metrics"]["voice_to_voice"]["max_s"] >= max(_voice_to_voice_s(turn) for turn in valid) - 1e-6
-        objective = next(each for each in summary["objectives"] if each["name"] == "voice-to-voice")
+        objective = next(candidate for candidate in summary["objectives"] if candidate["name"] == "voice-to-voice")
         counted = [turn for turn in valid if turn.phase_kind != "ramp"]
         late = sum(_voice_to_voice_s(turn) > STALL_S / 2 for turn in counted)
         assert objective["eligible"] - objective["good"] >= late
@@ -227,7 +227,7 @@ def test_a_slow_reader_makes_turns_long_and_not_invalid() -> None:
             assert turn.outcome_observed == "ok"
             assert not {"full socket", "unsent audio"} & set(turn.invalid_reasons)
             own_ns = (turn.frame_lateness_worst_ns, turn.receive_lag_worst_ns, turn.loop_lag_worst_ns)
-            assert max(each or 0 for each in own_ns) > 10 * MS, turn
+            assert max(value_ns or 0 for value_ns in own_ns) > 10 * MS, turn
     speech_ns = min(turn.speech_ns or 0 for turn in turns)
     for turn in turns:
         assert turn.endpoint_did_not_read

@@ -78,27 +78,27 @@ def run(
     has_pacer: bool = True,
 ) -> Provoked:
     """A run in which the words of so many turns are hit, again if the machine itself paused in a turn, or hit none."""
-    found: Provoked | None = None
+    provoked: Provoked | None = None
     for _ in range(TRIES):
         windows: list[Window] = []
         with MachineProbe() as probe, contextlib.suppress(MissedMomentError):
             callers = provoking.callers(url, count, turns, lambda engine, into=windows: meanwhile(engine, into))
             callers.clocks, callers.has_pacer = clocks, has_pacer
-            found = Provoked(callers.call(), windows, probe)
-            if len(found.hit()) >= at_least and not found.was_disturbed():
+            provoked = Provoked(callers.call(), windows, probe)
+            if len(provoked.hit()) >= at_least and not provoked.was_disturbed():
                 break
-    assert found is not None, "the machine paused over the moment in every run"
-    return found
+    assert provoked is not None, "the machine paused over the moment in every run"
+    return provoked
 
 
-def assert_only_touched_turns_are_invalid(found: Provoked, at_least: int) -> None:
+def assert_only_touched_turns_are_invalid(outcome: Provoked, at_least: int) -> None:
     """A turn whose words are hit is invalid; one that is not touched at all is valid. Those between may be either."""
-    assert len(found.hit()) >= at_least, found
-    for turn in found.hit():
+    assert len(outcome.hit()) >= at_least, outcome
+    for turn in outcome.hit():
         assert turn.outcome == "invalid", turn
-    assert found.untouched()
-    for turn in found.untouched():
-        assert found.reasons(turn) == set(), turn
+    assert outcome.untouched()
+    for turn in outcome.untouched():
+        assert outcome.reasons(turn) == set(), turn
         assert turn.outcome == ("invalid" if turn.invalid_reasons else "ok"), turn
 
 
@@ -121,10 +121,10 @@ def test_delayed_generator_invalidates_turns_of_that_time(endpoint: QuickEndpoin
             window.end()
             provoked.append(window)
 
-    found = run(endpoint.url, 2, len(ways) + 2, meanwhile, len(ways), has_pacer=False)
-    assert_only_touched_turns_are_invalid(found, len(ways))
-    first, *provoked, last = found.calls[0]
-    assert found.reasons(first) == found.reasons(last) == set()
+    result = run(endpoint.url, 2, len(ways) + 2, meanwhile, len(ways), has_pacer=False)
+    assert_only_touched_turns_are_invalid(result, len(ways))
+    first, *provoked, last = result.calls[0]
+    assert result.reasons(first) == result.reasons(last) == set()
     assert [turn.outcome for turn in provoked] == ["invalid"] * len(ways)
     for spoiled in provoked:
         assert "frame lateness" in spoiled.invalid_reasons
@@ -144,14 +144,14 @@ def test_delayed_python_invalidates_nothing_with_pacer_thread(endpoint: QuickEnd
             window.end()
             provoked.append(window)
 
-    found = run(endpoint.url, 2, len(ways) + 2, meanwhile, 0)
-    assert [turn.outcome for turn in found.turns() if not found.is_disturbed(turn)].count("ok") >= len(ways)
-    for turn in found.turns():
-        assert found.reasons(turn) == set(), turn
-    for held_up in found.calls[0][1 : 1 + len(ways)]:
+    result = run(endpoint.url, 2, len(ways) + 2, meanwhile, 0)
+    assert [turn.outcome for turn in result.turns() if not result.is_disturbed(turn)].count("ok") >= len(ways)
+    for turn in result.turns():
+        assert result.reasons(turn) == set(), turn
+    for held_up in result.calls[0][1 : 1 + len(ways)]:
         assert (held_up.loop_lag_worst_ns or 0) > SHOWN_NS
         assert held_up.pacer == "thread"
-        assert (held_up.frame_lateness_worst_ns or 0) < SHOWN_NS or found.is_disturbed(held_up)
+        assert (held_up.frame_lateness_worst_ns or 0) < SHOWN_NS or result.is_disturbed(held_up)
         assert held_up.speech_start_perf_ns is not None
         assert held_up.speech_end_perf_ns is not None
         spoken_ns = held_up.speech_end_perf_ns - held_up.speech_start_perf_ns
@@ -175,9 +175,9 @@ def test_unread_socket_makes_turn_long_and_no_turn_invalid() -> None:
             provoking.in_mid_speech(engine, "call-1", 2)
             endpoint.order("stop 2")
 
-        found = run(endpoint.url, 3, 3, meanwhile, 0)
-    held_up, stuck = found.calls[0][1], found.calls[1][2]
-    assert (held_up.outcome_observed or held_up.outcome, found.reasons(held_up)) == ("ok", set()), held_up
+        result = run(endpoint.url, 3, 3, meanwhile, 0)
+    held_up, stuck = result.calls[0][1], result.calls[1][2]
+    assert (held_up.outcome_observed or held_up.outcome, result.reasons(held_up)) == ("ok", set()), held_up
     assert held_up.endpoint_did_not_read
     assert (held_up.send_blocked_worst_ns or 0) > SHOWN_NS
     assert held_up.speech_start_perf_ns is not None
@@ -185,13 +185,13 @@ def test_unread_socket_makes_turn_long_and_no_turn_invalid() -> None:
     spoken_ns = held_up.speech_end_perf_ns - held_up.speech_start_perf_ns
     late_ns = TOLERANT.drift_ns + (held_up.frame_lateness_worst_ns or 0)
     assert abs(spoken_ns - (held_up.speech_ns or 0)) < late_ns, "timed from when it was said"
-    assert (held_up.first_audio_perf_ns or 0) > found.windows[0].ended_perf_ns, "the answer came when it was read"
+    assert (held_up.first_audio_perf_ns or 0) > result.windows[0].ended_perf_ns, "the answer came when it was read"
     assert stuck.outcome_observed == "no_reply"
-    assert found.reasons(stuck) == set(), "it counts against the endpoint"
+    assert result.reasons(stuck) == set(), "it counts against the endpoint"
     assert stuck.speech_end_perf_ns is not None
     assert stuck.endpoint_did_not_read
-    others = [turn for turn in found.turns() if turn is not held_up and turn is not stuck]
-    assert [(turn.outcome_observed or turn.outcome, found.reasons(turn)) for turn in others] == [("ok", set())] * 7
+    others = [turn for turn in result.turns() if turn is not held_up and turn is not stuck]
+    assert [(turn.outcome_observed or turn.outcome, result.reasons(turn)) for turn in others] == [("ok", set())] * 7
     assert not any(turn.endpoint_did_not_read for turn in others)
 
 
@@ -212,9 +212,9 @@ def test_a_wall_clock_that_is_set_spoils_the_turns_under_way(endpoint: QuickEndp
             window.end()
             provoked.append(window)
 
-    found = run(endpoint.url, 2, 4, meanwhile, 2, clocks)
-    assert_only_touched_turns_are_invalid(found, 2)
-    assert [found.reasons(turn) for turn in found.calls[0]] == [set(), {"clock step"}, {"clock step"}, set()]
+    result = run(endpoint.url, 2, 4, meanwhile, 2, clocks)
+    assert_only_touched_turns_are_invalid(result, 2)
+    assert [result.reasons(turn) for turn in result.calls[0]] == [set(), {"clock step"}, {"clock step"}, set()]
 
 
 @pytest.mark.nightly

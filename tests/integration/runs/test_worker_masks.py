@@ -39,7 +39,7 @@ def test_frames_are_joined_as_they_were_masked(mask: str) -> None:
     command = [sys.executable, "-c", PROGRAM, mask]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    frames = [base64.b64decode(each) for each in json.loads(done.stdout.splitlines()[-1])]
+    frames = [base64.b64decode(load) for load in json.loads(done.stdout.splitlines()[-1])]
     messages = [json.loads(payload) for _, payload in decoded(b"".join(frames), [])]
     assert [message["sequenceNumber"] for message in messages] == ["1", "2", "3"]
     assert [len(base64.b64decode(message["media"]["payload"])) for message in messages] == [160] * 3

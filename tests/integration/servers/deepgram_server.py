@@ -47,8 +47,8 @@ class Agent:
             log.write(json.dumps(line) + "\n")
 
     async def send(self, *messages: str | bytes) -> None:
-        for each in messages:
-            await self.connection.send(each)
+        for sent in messages:
+            await self.connection.send(sent)
 
     async def run(self) -> None:
         assert self.connection.request is not None

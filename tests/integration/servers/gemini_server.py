@@ -64,12 +64,12 @@ class ClosedByUs(Exception):  # noqa: N818 - not a failure of the server
 def camel(value: Any) -> Any:
     """A copy of a JSON value with the names of all members as `serverContent`."""
     if isinstance(value, dict):
-        found: dict[str, Any] = {}
+        renamed: dict[str, Any] = {}
         for name, inner in value.items():  # pyright: ignore[reportUnknownVariableType]
             head, *rest = str(name).split("_")  # pyright: ignore[reportUnknownArgumentType]
-            found[head + "".join(map(str.capitalize, rest))] = camel(inner)
-        return found
-    return [camel(each) for each in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+            renamed[head + "".join(map(str.capitalize, rest))] = camel(inner)
+        return renamed
+    return [camel(element) for element in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 
 class Service:

@@ -36,7 +36,7 @@ SCRIPT_S: Final[tuple[tuple[float, str, list[bytes]], ...]] = (
     (
         0.35,
         "ended",
-        [message_frame(rtvi(f"bot-{each}")) for each in ("llm-stopped", "tts-stopped", "stopped-speaking")],
+        [message_frame(rtvi(f"bot-{kind}")) for kind in ("llm-stopped", "tts-stopped", "stopped-speaking")],
     ),
 )
 

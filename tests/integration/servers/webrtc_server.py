@@ -42,7 +42,7 @@ SCRIPT_S: Final[tuple[tuple[float, str, list[str]], ...]] = (
     (0.13, "text", [rtvi("bot-llm-text", {"text": "Yes."})]),
     (0.15, "spoken", [rtvi("bot-started-speaking")]),
     (0.25, "audio", []),
-    (0.55, "ended", [rtvi(f"bot-{each}") for each in ("llm-stopped", "tts-stopped", "stopped-speaking")]),
+    (0.55, "ended", [rtvi(f"bot-{kind}") for kind in ("llm-stopped", "tts-stopped", "stopped-speaking")]),
 )
 # Connections that nothing else refers to.
 KEPT: Final[list[Any]] = []

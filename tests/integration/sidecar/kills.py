@@ -88,7 +88,7 @@ class Ledger:
                 return self._other_than_before(self.rng.choice(self.acknowledged))
             self.batches += 1
             part = tuple(_batch(self.batches))
-            self.sent |= {each.key: each for each in part}
+            self.sent |= {sent.key: sent for sent in part}
             return part
 
     def _other_than_before(self, part: Part) -> Part:
@@ -128,7 +128,7 @@ def _batch(number: int) -> Iterator[Sent]:
         voice = _span(semconv.SPAN_TTS, own_trace, f"{number:08x}{0xB:08x}", number, {})
         voice.parent_span_id = span.span_id
         voice.events.add(name="voice.tts.first_chunk", time_unix_nano=span.start_time_unix_nano + SECOND // 2)
-        yield from (Sent(_SERVICE_SCOPE, each) for each in (voice, span))
+        yield from (Sent(_SERVICE_SCOPE, span) for span in (voice, span))
 
 
 def _span(name: str, trace: str, span_id: str, number: int, attributes: dict[str, Any]) -> Span:
@@ -145,13 +145,13 @@ def _span(name: str, trace: str, span_id: str, number: int, attributes: dict[str
 
 def body_of(part: Part) -> bytes:
     request = ExportTraceServiceRequest()
-    for name in dict.fromkeys(each.scope for each in part):
+    for name in dict.fromkeys(span.scope for span in part):
         resource = request.resource_spans.add()
         service = "voiceprobe" if name == semconv.SCOPE else "assistant"
         resource.resource.attributes.append(KeyValue(key="service.name", value=any_value(service)))
         scope = resource.scope_spans.add()
         scope.scope.name = name
-        scope.spans.extend(each.span for each in part if each.scope == name)
+        scope.spans.extend(span.span for span in part if span.scope == name)
     return request.SerializeToString()
 
 
@@ -217,14 +217,14 @@ def faults(store: Path, ledger: Ledger) -> list[str]:
         turns = Counter(_stored_turns(client, sidecar.http))
         spans = Counter(_stored_spans(client, sidecar.http, {trace for trace, _ in ledger.sent}))
         assert sidecar.terminate() == 0
-    acknowledged = {each.key for part in ledger.acknowledged for each in part}
+    acknowledged = {span.key for part in ledger.acknowledged for span in part}
     wanted = {"span": acknowledged, "turn": {key for key in acknowledged if ledger.sent[key].is_turn}}
-    found: list[str] = []
+    texts: list[str] = []
     for kind, stored in (("span", spans), ("turn", turns)):
-        found += [f"{kind} {key} was acknowledged and is lost" for key in wanted[kind] - stored.keys()]
-        found += [f"{kind} {key} is there {count} times" for key, count in stored.items() if count > 1]
-        found += [f"{kind} {key} was never sent" for key in stored.keys() - ledger.sent.keys()]
-    return sorted(found)
+        texts += [f"{kind} {key} was acknowledged and is lost" for key in wanted[kind] - stored.keys()]
+        texts += [f"{kind} {key} is there {count} times" for key, count in stored.items() if count > 1]
+        texts += [f"{kind} {key} was never sent" for key in stored.keys() - ledger.sent.keys()]
+    return sorted(texts)
 
 
 def _stored_turns(client: httpx.Client, url: str) -> Iterator[Key]:
@@ -253,14 +253,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_FOLDER")) as folder:
         began_s = time.monotonic()
         ledger = kill_again_and_again(Path(folder), times, seed)
-        found = faults(Path(folder), ledger)
-        spans = len({each.key for part in ledger.acknowledged for each in part})
+        lines = faults(Path(folder), ledger)
+        spans = len({span.key for part in ledger.acknowledged for span in part})
         print(
             f"{times} kills in {time.monotonic() - began_s:.0f} s: {len(ledger.acknowledged):,} requests acknowledged, "
-            f"{ledger.sent_again:,} sent again, {spans:,} spans acknowledged, {len(found)} faults"
+            f"{ledger.sent_again:,} sent again, {spans:,} spans acknowledged, {len(lines)} faults"
         )
-        print("\n".join(found[:50]))
-    return bool(found)
+        print("\n".join(lines[:50]))
+    return bool(lines)
 
 
 if __name__ == "__main__":

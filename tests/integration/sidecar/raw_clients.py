@@ -54,12 +54,12 @@ def address(url: str) -> tuple[str, int]:
 def connections(url: str, count: int, first: bytes = b"") -> Iterator[list[socket.socket]]:
     """Open connections, each of which begins with the same octets."""
     with contextlib.ExitStack() as stack:
-        found: list[socket.socket] = []
+        sockets: list[socket.socket] = []
         for _ in range(count):
-            found.append(stack.enter_context(socket.create_connection(address(url), timeout=60)))
-            found[-1].setblocking(False)
-            send(found[-1], first)
-        yield found
+            sockets.append(stack.enter_context(socket.create_connection(address(url), timeout=60)))
+            sockets[-1].setblocking(False)
+            send(sockets[-1], first)
+        yield sockets
 
 
 def send(connection: socket.socket, octets: bytes) -> int:

@@ -132,7 +132,7 @@ def test_idle_connections_above_limit_block_no_request(tmp_path: Path, receiver:
     with running_sidecar(tmp_path, "--max-connections", "20") as sidecar:
         before = open_descriptors(sidecar.process.pid)
         with connections(getattr(sidecar, receiver), 200) as opened:
-            wait_until(lambda: sum(is_open(each) for each in opened) <= 20)
+            wait_until(lambda: sum(is_open(connection) for connection in opened) <= 20)
             assert stores_over_http(sidecar)
             assert open_descriptors(sidecar.process.pid) <= before + 25
             if receiver == "http":
@@ -143,9 +143,9 @@ def test_idle_connections_above_limit_block_no_request(tmp_path: Path, receiver:
 def test_requests_above_connection_limit_are_answered_503(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--max-connections", "20") as sidecar:
         with connections(sidecar.http, 20, http_request(content_length="1000", expect="100-continue")) as opened:
-            for each in opened:
-                each.setblocking(True)
-                assert each.recv(1000).startswith(b"HTTP/1.1 100 ")  # its body is waited for
+            for connection in opened:
+                connection.setblocking(True)
+                assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # its body is waited for
             with connections(sidecar.http, 1) as (refused,):
                 refused.setblocking(True)
                 refused.settimeout(60)
@@ -190,14 +190,14 @@ def test_half_sent_grpc_messages_are_bounded_in_memory(tmp_path: Path) -> None:
         assert stores_over_grpc(sidecar)
         before = peak_rss_bytes_of(sidecar.process.pid)
         with connections(sidecar.grpc, 100) as opened:
-            senders = [GrpcSender(each, BODY_BYTES) for each in opened[:SLOTS]]
+            senders = [GrpcSender(connection, BODY_BYTES) for connection in opened[:SLOTS]]
             wait_until(lambda: _have_sent_all_but_the_end(senders))
-            senders += [GrpcSender(each, BODY_BYTES) for each in opened[SLOTS:]]
+            senders += [GrpcSender(connection, BODY_BYTES) for connection in opened[SLOTS:]]
             for _ in range(20):
-                while sum(each.step(BODY_BYTES - 1 - each.accepted) for each in senders):
+                while sum(sender.step(BODY_BYTES - 1 - sender.accepted) for sender in senders):
                     pass
             grown = peak_rss_bytes_of(sidecar.process.pid) - before
-            accepted = sum(each.accepted for each in senders)
+            accepted = sum(sender.accepted for sender in senders)
             print(f"{accepted >> 20} MiB accepted on 100 connections: {grown >> 20} MiB of memory")
             assert accepted >= SLOTS * (BODY_BYTES - 1)
             assert grown < 256 << 20
@@ -205,7 +205,7 @@ def test_half_sent_grpc_messages_are_bounded_in_memory(tmp_path: Path) -> None:
 
 
 def _have_sent_all_but_the_end(senders: list[GrpcSender]) -> bool:
-    while sum(each.step(BODY_BYTES - 1 - each.accepted) for each in senders):
+    while sum(sender.step(BODY_BYTES - 1 - sender.accepted) for sender in senders):
         pass
-    assert not any(each.closed for each in senders)
-    return all(each.accepted == BODY_BYTES - 1 for each in senders)
+    assert not any(sender.closed for sender in senders)
+    return all(sender.accepted == BODY_BYTES - 1 for sender in senders)

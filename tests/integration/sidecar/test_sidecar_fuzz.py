@@ -41,21 +41,21 @@ Chance = random.Random
 
 def _mutated(chance: Chance, octets: bytes) -> bytes:
     """Octets of which some are changed, removed, repeated or moved."""
-    found = bytearray(octets)
+    changed = bytearray(octets)
     for _ in range(chance.choice((0, 1, 1, 2, 5, 20))):
-        if not found:
+        if not changed:
             break
-        at, length = chance.randrange(len(found)), chance.choice((1, 1, 4, 50))
+        at, length = chance.randrange(len(changed)), chance.choice((1, 1, 4, 50))
         match chance.randrange(4):
             case 0:
-                found[at : at + length] = chance.randbytes(length)
+                changed[at : at + length] = chance.randbytes(length)
             case 1:
-                del found[at : at + length]
+                del changed[at : at + length]
             case 2:
-                found[at:at] = found[at : at + length] * chance.choice((1, 2, 100))
+                changed[at:at] = changed[at : at + length] * chance.choice((1, 2, 100))
             case _:
-                found[at:at] = chance.randbytes(length)
-    return bytes(found)
+                changed[at:at] = chance.randbytes(length)
+    return bytes(changed)
 
 
 def _random_octets(chance: Chance) -> bytes:
@@ -150,7 +150,7 @@ def test_random_input_leaves_no_trace(tmp_path: Path, seed: int, capfd: pytest.C
             wait_until(lambda: open_descriptors(pid) <= descriptors)
             memory.append(memory_bytes(pid))
         with capfd.disabled():
-            print(f" memory after each half: {[f'{each / 2**20:.0f} MiB' for each in memory]}", end="")
+            print(f" memory after each half: {[f'{size_bytes / 2**20:.0f} MiB' for size_bytes in memory]}", end="")
         assert memory[1] < memory[0] + (16 << 20)
         assert sidecar.process.poll() is None
         state = asking.get(f"{sidecar.http}/v1/state").json()

@@ -42,6 +42,6 @@ def test_a_name_from_the_network_is_never_one_of_a_file(tmp_path: Path) -> None:
         assert sidecar.terminate() == 0
     with StoreReader(store) as reader:
         assert len({turn.run_id for turn in reader.turns()}) == len(NAMES)
-    assert [each for each in _files(tmp_path) if not each.startswith("deep/below/store/")] == []
-    assert [each for each in _files(tmp_path) if "escaped" in each] == []
+    assert [file for file in _files(tmp_path) if not file.startswith("deep/below/store/")] == []
+    assert [file for file in _files(tmp_path) if "escaped" in file] == []
     assert not any(Path(folder, "escaped").exists() for folder in (".", "/"))

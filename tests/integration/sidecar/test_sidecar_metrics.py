@@ -82,8 +82,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict
             _send(exporter(sidecar), name)
         assert sidecar.terminate() == 0
     with read_only(directory) as database, database.snapshot() as cursor:
-        found = rows(StoreConnection(cursor, directory), "SELECT * FROM points")
-    return {name: {row["name"]: row for row in found if row["service"] == name} for name in EXPORTERS}
+        points = rows(StoreConnection(cursor, directory), "SELECT * FROM points")
+    return {name: {row["name"]: row for row in points if row["service"] == name} for name in EXPORTERS}
 
 
 def _summed_up(row: dict[str, Any]) -> tuple[int, float, float, float]:
@@ -106,10 +106,10 @@ def test_a_histogram_of_the_sdk(stored: dict[str, dict[str, dict[str, Any]]], ex
     expected = [sum(low < value <= high for value in LATENCIES) for low, high in pairwise(edges)]
     assert row["bucket_counts"] == expected
     assert 0 < row["start_unix_ns"] <= row["unix_ns"]
-    assert {(each["trace_id"], each["span_id"]) for each in row["exemplars"]} == {
+    assert {(exemplar["trace_id"], exemplar["span_id"]) for exemplar in row["exemplars"]} == {
         (f"{TRACE_ID:032x}", f"{SPAN_ID:016x}")
     }
-    assert {each["value"] for each in row["exemplars"]} <= set(LATENCIES)
+    assert {exemplar["value"] for exemplar in row["exemplars"]} <= set(LATENCIES)
 
 
 def _bucket_of(value: float, scale: int) -> int:
@@ -133,10 +133,10 @@ def test_an_exponential_histogram_of_the_sdk(stored: dict[str, dict[str, dict[st
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_numbers_of_the_sdk(stored: dict[str, dict[str, dict[str, Any]]], exporter: str) -> None:
-    found = stored[exporter]
+    points = stored[exporter]
     names = ("turns", "calls", "queue", "ratio")
-    assert [found[name]["value"] for name in names] == [7.0, -2.0, 3.0, 0.25]
-    assert [found[name]["kind"] for name in names] == ["sum", "sum", "sum", "gauge"]
-    assert [found[name]["is_monotonic"] for name in names] == [True, False, False, None]
+    assert [points[name]["value"] for name in names] == [7.0, -2.0, 3.0, 0.25]
+    assert [points[name]["kind"] for name in names] == ["sum", "sum", "sum", "gauge"]
+    assert [points[name]["is_monotonic"] for name in names] == [True, False, False, None]
     first = "cumulative" if exporter == "cumulative" else "delta"
-    assert [found[name]["temporality"] for name in names] == [first, "cumulative", "cumulative", None]
+    assert [points[name]["temporality"] for name in names] == [first, "cumulative", "cumulative", None]

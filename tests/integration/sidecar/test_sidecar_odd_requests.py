@@ -44,27 +44,27 @@ class Running:
         with socket.create_connection(address(self.sidecar.http), timeout=60) as connection:
             connection.sendall(octets)
             received = b""
-            while len(found := _answers(received)) < answers:
+            while len(complete := _answers(received)) < answers:
                 piece = connection.recv(1 << 16)
                 if not piece:
                     break
                 received += piece
-        return found
+        return complete
 
     def stored(self) -> int:
         return self.client.get("/v1/state").json()["received"]
 
 
 def _answers(received: bytes) -> list[tuple[int, bytes]]:
-    found: list[tuple[int, bytes]] = []
+    answers: list[tuple[int, bytes]] = []
     while (start := re.match(rb"HTTP/1\.1 (\d+) [^\r]*\r\n((?:[^\r]+\r\n)*)\r\n", received)) is not None:
         length = re.search(rb"(?i)content-length: (\d+)", start[2])
         end = start.end() + (int(length[1]) if length else 0)
         if len(received) < end:
             break
-        found.append((int(start[1]), received[start.end() : end]))
+        answers.append((int(start[1]), received[start.end() : end]))
         received = received[end:]
-    return found
+    return answers
 
 
 @pytest.fixture(scope="module")
@@ -242,8 +242,8 @@ def test_flood_of_fields_is_400_and_delays_no_request(running: Running, flood: b
     ids=["long", "too long", "escapes", "query", "star"],
 )
 def test_strange_targets_are_refused(running: Running, target: str, status: int) -> None:
-    ((found, _),) = running.ask(f"GET {target} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-    assert found == status
+    ((code, _),) = running.ask(f"GET {target} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+    assert code == status
 
 
 @pytest.mark.parametrize(
@@ -318,11 +318,11 @@ def test_grpc_answers_as_the_collector_does(running: Running) -> None:
 
 def test_a_method_that_is_no_text_does_not_end_the_grpc_server(running: Running) -> None:
     with connections(running.sidecar.grpc, 3, GRPC_OPENED + grpc_call(path="/\udce9\udcff")) as opened:
-        for each in opened:
-            each.setblocking(True)
+        for connection in opened:
+            connection.setblocking(True)
             received = b""
             while b"\0\0\4\3\0\0\0\0\1" not in received:  # RST_STREAM
-                received += (piece := each.recv(1000))
+                received += (piece := connection.recv(1000))
                 assert piece
     with grpc.insecure_channel(running.sidecar.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         assert _export(channel, _body()) is grpc.StatusCode.OK

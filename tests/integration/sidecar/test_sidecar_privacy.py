@@ -79,16 +79,16 @@ def test_kept_text_has_no_personal_data(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
-    found: set[str] = set()
+    texts: set[str] = set()
     for _ in range(2):
         with running_sidecar(tmp_path) as sidecar:
             send(sidecar.http, TEXTS[:1])
             assert sidecar.terminate() == 0
     for span in spans(tmp_path):
         ids = [span.attributes.get(name) for name in ("user.id", "user_id", "gen_ai.conversation.id")]
-        found |= {str(value) for value in ids if value is not None}
-    assert len(found) == 1
-    assert is_pseudonym(found.pop())
+        texts |= {str(value) for value in ids if value is not None}
+    assert len(texts) == 1
+    assert is_pseudonym(texts.pop())
 
 
 def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_sidecar_is_one_process_without_pandas(tmp_path: Path) -> None:
         with RemoteStore(running.http, None) as there:
             assert there.turn(turn.trace_id, turn.turn_index)[0] == turn
         process = psutil.Process(running.process.pid)
-        loaded = {Path(each.path).parts for each in process.memory_maps()}
+        loaded = {Path(memory_map.path).parts for memory_map in process.memory_maps()}
         assert process.children() == []
     assert any("pyarrow" in parts for parts in loaded)
     assert not any("pandas" in parts for parts in loaded)
@@ -107,9 +107,9 @@ def test_hostile_requests_are_refused_and_the_next_is_answered(sidecar: SidecarP
 def test_more_questions_than_can_wait_are_refused_for_now(sidecar: SidecarProcess) -> None:
     with ThreadPoolExecutor(40) as pool:
         asked = [pool.submit(post, sidecar, "/v1/query/summary", b"{}") for _ in range(40)]
-        found = [each.result()[0] for each in asked]
-    assert set(found) <= {200, 503}
-    assert found.count(200) >= 8
+        codes = [request.result()[0] for request in asked]
+    assert set(codes) <= {200, 503}
+    assert codes.count(200) >= 8
     assert RemoteStore(sidecar.http, TOKEN).state() > 0
 
 
@@ -119,7 +119,7 @@ def test_the_page_is_drawn_over_the_network(sidecar: SidecarProcess, monkeypatch
     monkeypatch.delenv(ENV_SLO, raising=False)
     seen = AppTest.from_file(str(APP), default_timeout=180).run()
     assert not seen.exception
-    text = "".join(str(getattr(each, "body", "")) for each in seen.get("html"))
+    text = "".join(str(getattr(element, "body", "")) for element in seen.get("html"))
     assert "run-1" in text
 
 

@@ -54,7 +54,7 @@ def bad_server() -> Iterator[str]:
 
 def servers(store: Path) -> dict[str, ModelServer]:
     with StoreReader(store) as reader:
-        return {each.name: each for each in reader.model_servers(0, time.time_ns())}
+        return {model_server.name: model_server for model_server in reader.model_servers(0, time.time_ns())}
 
 
 @pytest.mark.nightly
@@ -82,22 +82,22 @@ def test_metrics_of_model_servers_are_stored_despite_neighbors(tmp_path: Path) -
                     queue.observe(0.02)
 
                 def all_read() -> bool:
-                    found = servers(tmp_path / "store")
-                    others = all(found[name].failed_readings >= 2 for name in names if name != "vllm" and name in found)
-                    is_counted = found["vllm"].queue is not None and found["vllm"].queue.count == 30
-                    return set(found) == set(names) and others and is_counted
+                    known = servers(tmp_path / "store")
+                    others = all(known[name].failed_readings >= 2 for name in names if name != "vllm" and name in known)
+                    is_counted = known["vllm"].queue is not None and known["vllm"].queue.count == 30
+                    return set(known) == set(names) and others and is_counted
 
                 wait_until(all_read)
                 assert sidecar.terminate() == 0
-            found = servers(tmp_path / "store")
-            assert found["vllm"].model == "m"
-            assert found["vllm"].failed_readings == 0
-            assert (found["vllm"].prefix_tokens, found["vllm"].prefix_hits_per_token) == (1_000, 0.25)
-            waited = found["vllm"].queue
+            known = servers(tmp_path / "store")
+            assert known["vllm"].model == "m"
+            assert known["vllm"].failed_readings == 0
+            assert (known["vllm"].prefix_tokens, known["vllm"].prefix_hits_per_token) == (1_000, 0.25)
+            waited = known["vllm"].queue
             assert waited is not None
             assert waited.mean_s == pytest.approx(0.02)
             assert (waited.p95_above_s, waited.p95_until_s) == (0.01, 0.025)
-            assert all(found[name].readings == 0 for name in names if name != "vllm")
+            assert all(known[name].readings == 0 for name in names if name != "vllm")
     finally:
         exposed.shutdown()
         exposed.server_close()

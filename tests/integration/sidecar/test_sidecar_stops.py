@@ -96,7 +96,7 @@ def test_rows_acknowledged_under_load_are_stored(tmp_path: Path, number: signal.
             sender.join()
     stored = stored_trace_ids(tmp_path)
     assert len(stored) == len(set(stored))
-    assert {each for sender in senders for each in sender.acknowledged} <= set(stored)
+    assert {turn for sender in senders for turn in sender.acknowledged} <= set(stored)
 
 
 def test_draining_sidecar_takes_requests_until_second_signal(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_generator_gauges_arrive_with_their_worst(collector: Collector, running)
         gauge_metric("clock_offset_drift_ns"): -50,
     }
     for name, value in by_name.items():
-        values = [found for found, attributes in collector.gauge(name) if attributes == where]
+        values = [value for value, attributes in collector.gauge(name) if attributes == where]
         assert max(values, key=abs) == value, name
     assert (1, where) in collector.gauge(semconv.METRIC_TURNS_EMITTED)
     assert collector.gauge(gauge_metric("gc_pause_worst_ns")) == []  # never reported, never invented

@@ -62,9 +62,9 @@ def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServ
         for number in range(0, 100, 5):
             send(sidecar, spans_request(number, 5))
         wait_until(lambda: len(upstream.span_ids()) == 100)
-        found = wait_until(lambda: (each := state(sidecar))["backlog_bytes"] == 0 and each)
-        assert found["forwarded_requests"] == 20
-        assert found["failure"] is None
+        shown = wait_until(lambda: (current := state(sidecar))["backlog_bytes"] == 0 and current)
+        assert shown["forwarded_requests"] == 20
+        assert shown["failure"] is None
         metrics = asking.get(f"{sidecar.http}/metrics").text
         assert 'voice_forward_requests_total{destination="up"} 20.0\n' in metrics
         assert 'voice_forward_up{destination="up"} 1.0\n' in metrics
@@ -81,7 +81,7 @@ def test_spans_missed_by_dead_destination_arrive_when_it_is_back(tmp_path: Path)
     with forwarding_sidecar(tmp_path, [up(url)]) as sidecar:
         for number in range(20):
             send(sidecar, spans_request(number))
-        shown = wait_until(lambda: (each := state(sidecar))["failure"] and each)
+        shown = wait_until(lambda: (current := state(sidecar))["failure"] and current)
         assert (shown["backlog_requests"], shown["backlog_items"]) == (20, 20)
         assert "Connection refused" in shown["failure"]
         wait_until(lambda: "forward:up" in asking.get(f"{sidecar.http}/healthz").json()["faults"])
@@ -123,7 +123,7 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
 @pytest.mark.parametrize("text", nightly_after(1, ["redact", "keep"]))
 def test_leak_corpus_leaks_only_where_texts_are_kept(tmp_path: Path, upstream: UpstreamServer, text: str) -> None:
     corpus = open_corpus(CORPUS)
-    utterances = [(each.id, each.text or "") for each in corpus.utterances if each.pii_kinds]
+    utterances = [(utterance.id, utterance.text or "") for utterance in corpus.utterances if utterance.pii_kinds]
     values = [of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
     search = Search(of_texts(utterances).union(*values))
     with forwarding_sidecar(tmp_path, [up(upstream.url, text=text)], keep_transcripts=True) as sidecar:

@@ -97,7 +97,7 @@ def test_kill_9_loses_no_turn_and_doubles_none(tmp_path: Path) -> None:
             first = max(service.next for service in services)
     with running_sidecar(tmp_path) as sidecar:
         assert sidecar.terminate() == 0
-    found = stored(tmp_path)
-    assert len(found) == len(set(found)), "a turn is there twice"
-    assert set(acknowledged) <= set(found), "a turn is lost"
-    assert set(found) <= sent
+    keys = stored(tmp_path)
+    assert len(keys) == len(set(keys)), "a turn is there twice"
+    assert set(acknowledged) <= set(keys), "a turn is lost"
+    assert set(keys) <= sent

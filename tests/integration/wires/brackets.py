@@ -24,4 +24,4 @@ def assert_measured(turns: Sequence[Mapping[str, int | None]], sent: Sequence[Ma
         assert min(early.values()) >= -CLOCKS_NS, early
         late.append({name: moment - brackets[name][1] for name, moment in known.items()})
     print(*late, sep="\n")
-    assert any(max(each.values()) < WITHIN_NS for each in late), late
+    assert any(max(delays.values()) < WITHIN_NS for delays in late), late

@@ -45,8 +45,8 @@ class Server:
 
     def lines(self, *what: str) -> list[dict[str, Any]]:
         whole = self.log.read_text().rpartition("\n")[0].splitlines()  # the last one may still be on its way
-        found = [json.loads(line) for line in whole]
-        return [line for line in found if line["what"] in what]
+        lines = [json.loads(line) for line in whole]
+        return [line for line in lines if line["what"] in what]
 
     def callers(self, count: int = 1, **fields: Any) -> Callers:
         """Callers of this server, who trust its authority."""
@@ -106,12 +106,12 @@ def standard(message: dict[str, Any]) -> dict[str, Any]:
 def test_vendor_client_reads_messages_as_recorded_and_ours_too(tmp_path: Path) -> None:
     """Its recorded reading is compared with that of our caller in the unit tests."""
     loud, quiet = np.resize(np.array([6000, -6000, -1, -257], "<i2"), 320).tobytes(), bytes(640)
-    given, found = tmp_path / "given.json", tmp_path / "found.json"
+    given, result_file = tmp_path / "given.json", tmp_path / "found.json"
     sent = ours()
-    given.write_text(json.dumps({"audio": [base64.b64encode(each).decode() for each in (loud, quiet)], "ours": sent}))
+    given.write_text(json.dumps({"audio": [base64.b64encode(pcm).decode() for pcm in (loud, quiet)], "ours": sent}))
     with server(tmp_path, delay_ms=20, tone_ms=4, short=True) as peer:
         done = subprocess.run(
-            [python_of("vendors"), str(RECORDER), f"https://localhost:{peer.port}", str(given), str(found)],
+            [python_of("vendors"), str(RECORDER), f"https://localhost:{peer.port}", str(given), str(result_file)],
             env={"SSL_CERT_FILE": str(peer.ca), "PATH": os.environ["PATH"], "HOME": str(tmp_path)},
             capture_output=True,
             text=True,
@@ -119,7 +119,7 @@ def test_vendor_client_reads_messages_as_recorded_and_ours_too(tmp_path: Path) -
             check=False,
         )
     assert done.returncode == 0, done.stderr[-3000:]
-    recorded = json.loads(found.read_text())
+    recorded = json.loads(result_file.read_text())
     read = [standard(message) for message in recorded.pop("ours")]
     assert read == sent, "the vendor's types know every member that our caller sends"
     assert recorded == json.loads(FIXTURE.read_text())
@@ -140,13 +140,13 @@ def test_calls_over_tls_with_known_delays(tmp_path: Path) -> None:
     }
     assert {line["headers"]["x-goog-api-key"] for line in opened} == {"key-1"}
     assert {line["headers"]["traceparent"][-19:] for line in opened} == {f"{1:016x}-01"}
-    found: list[dict[str, int | None]] = []
+    values: list[dict[str, int | None]] = []
     sent: list[dict[str, Bracket]] = []
     for turns, session in zip(calls, sessions_of(peer, calls), strict=True):
         for number, turn in enumerate(turns):
             assert "llm_first_token_latency" in turn.withheld_metrics
             # Nothing marks the last piece of the transcript: its moment is that of the last piece.
-            found.append(
+            values.append(
                 {
                     "ended": turn.endpoint_perf_ns,
                     "audio": turn.tts_first_chunk_perf_ns,
@@ -155,17 +155,17 @@ def test_calls_over_tls_with_known_delays(tmp_path: Path) -> None:
             )
             steps = {"ended": number, "audio": 2 * number, "partial": 2 * number + 1}
             sent.append({name: session[name][at] for name, at in steps.items()})
-    assert_measured(found, sent)
+    assert_measured(values, sent)
 
 
 def sessions_of(peer: Server, calls: list[list[Turn]]) -> list[dict[str, list[Bracket]]]:
     """The moments of each session by what was sent, in the order of the calls."""
-    found: dict[str, dict[str, list[Bracket]]] = {}
+    by_session: dict[str, dict[str, list[Bracket]]] = {}
     for line in peer.lines("ended", "audio", "partial"):
-        found.setdefault(line["session"], {}).setdefault(line["what"], []).append((line["at_ns"], line["done_ns"]))
-    moments = sorted(found.values(), key=lambda each: each["audio"][0])
+        by_session.setdefault(line["session"], {}).setdefault(line["what"], []).append((line["at_ns"], line["done_ns"]))
+    moments = sorted(by_session.values(), key=lambda moment: moment["audio"][0])
     first = [turns[0].tts_first_chunk_perf_ns or 0 for turns in calls]
-    return [moments[sorted(first).index(each)] for each in first]
+    return [moments[sorted(first).index(value)] for value in first]
 
 
 STOPPED = {"setup": {"systemInstruction": {"parts": [{"text": "until it is stopped"}]}}}
@@ -190,8 +190,8 @@ def test_tools_and_interruptions_with_automatic_and_manual_turns(tmp_path: Path)
             )
         ]
         gevent.joinall(calls, raise_error=True)
-    found: list[Any] = [call.value for call in calls]
-    (with_tool,), (automatic,), (manual,) = found
+    values: list[Any] = [call.value for call in calls]
+    (with_tool,), (automatic,), (manual,) = values
     assert reasons(with_tool) == [("ok", None)]
     responses = [line["fields"]["toolResponse"] for line in peer.lines("received") if "toolResponse" in line["fields"]]
     assert responses == [{"functionResponses": [{"id": "call-1", "name": "light", "response": {"state": "on"}}]}]

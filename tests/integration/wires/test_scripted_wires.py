@@ -21,12 +21,12 @@ FRAME_NS = 20_000_000
 
 def served() -> list[str]:
     """The wires over WebSocket on which the caller can say itself that it has finished."""
-    found: list[str] = []
+    texts: list[str] = []
     for name, script in sorted(SCRIPTS.items()):
         capabilities = make_caller(name, script.options).capabilities
         if capabilities.transport == "websocket" and "manual" in capabilities.turn_controls:
-            found.append(name)
-    return found
+            texts.append(name)
+    return texts
 
 
 @pytest.mark.parametrize("name", nightly_after(1, served()))
@@ -48,7 +48,7 @@ def test_a_known_delay_is_measured_within_2_ms(name: str, tmp_path: Path) -> Non
         (turns,) = callers.call()
         assert [(turn.outcome, turn.outcome_reason) for turn in turns] == [("ok", None)] * TURNS
         stamps = wait_for_lines(log, "sent_ns", TURNS)
-    found: list[dict[str, int | None]] = []
+    values: list[dict[str, int | None]] = []
     known: list[dict[str, Bracket]] = []
     for turn, exchange, stamp in zip(turns, callers.exchanges, stamps, strict=True):
         clip = exchange.planned.clip
@@ -58,8 +58,8 @@ def test_a_known_delay_is_measured_within_2_ms(name: str, tmp_path: Path) -> Non
         end = (clip.speech_end_frame + 1) * clip.frame_samples - clip.rendered.speech_end_sample
         ended_ns = turn.speech_end_perf_ns + end * 1_000_000_000 // clip.rendered.rate_hz
         answer_ns = turn.asr_final_perf_ns if name == "vllm-realtime" else turn.first_audio_perf_ns
-        found.append({"end of turn": stamp["read_ns"], "answer": answer_ns})
+        values.append({"end of turn": stamp["read_ns"], "answer": answer_ns})
         # Two Python programs pass the end of a turn on after its last frame: a slow machine takes some milliseconds, a
         # wait for the next frame or for TCP takes more than a frame.
         known.append({"end of turn": (ended_ns, ended_ns + FRAME_NS), "answer": stamp["sent_ns"]})
-    assert_measured(found, known)
+    assert_measured(values, known)

@@ -31,8 +31,8 @@ class Agent:
     log: Path
 
     def lines(self, call_id: str, what: str) -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [line for line in found if line["call"] == call_id and line["what"] == what]
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line for line in lines if line["call"] == call_id and line["what"] == what]
 
     def opened(self) -> list[dict[str, str]]:
         return [line["headers"] for line in self.lines("", "opened")]
@@ -55,16 +55,16 @@ def numbers(agent: Agent, call: str, key: str) -> list[int]:
     """The sequence numbers of all messages of a call, in the order in which they arrived."""
     lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
     fields = [line["fields"] for line in lines if line["call"] == call and line["what"] in ("media", "message")]
-    return [int(each[key]) for each in fields]
+    return [int(field[key]) for field in fields]
 
 
 def assert_gapless(agent: Agent, call: str, key: str, step_ms: int) -> int:
     """Every message has the next number and every frame its place; returns how many frames there were."""
-    found = numbers(agent, call, key)
-    assert found == list(range(1, len(found) + 1))
+    sequence = numbers(agent, call, key)
+    assert sequence == list(range(1, len(sequence) + 1))
     media = [line["media"] for line in agent.lines(call, "media")]
-    assert [int(each["chunk"]) for each in media] == list(range(1, len(media) + 1))
-    assert [int(each["timestamp"]) for each in media] == [step_ms * at for at in range(len(media))]
+    assert [int(message["chunk"]) for message in media] == list(range(1, len(media) + 1))
+    assert [int(message["timestamp"]) for message in media] == [step_ms * at for at in range(len(media))]
     return len(media)
 
 
@@ -83,7 +83,7 @@ def test_a_conversation_with_known_delays(tmp_path: Path) -> None:
         start, *echoes, stop = [line["fields"] for line in peer.lines(call, "message")]
         trace = f"00-{number + 1:032x}-{1:016x}-01"
         assert start["start"]["customParameters"] == {"customer": "Ada", "traceparent": trace}
-        assert [each["mark"] for each in echoes] == [{"name": f"reply-{at}"} for at in (1, 2)]
+        assert [echo["mark"] for echo in echoes] == [{"name": f"reply-{at}"} for at in (1, 2)]
         assert (stop["event"], stop["stop"]["callSid"]) == ("stop", call)
         assert_gapless(peer, call, "sequenceNumber", 20)
         sent = [(line["at_ns"], line["done_ns"]) for line in peer.lines(call, "audio")]
@@ -132,7 +132,7 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
     assert sum(frames) > (2000 if wire == "twilio" else 400), outcomes
     held_up = [exchange.evidence.blocked_worst_ns for exchange in callers.exchanges]
     assert wire == "twilio" or any(held_up), "six times as much audio does not fit into the buffers"
-    print(wire, sum(frames), "frames;", sum(each > 0 for each in held_up), "turns with frames held up;", outcomes)
+    print(wire, sum(frames), "frames;", sum(held_ns > 0 for held_ns in held_up), "turns with frames held up;", outcomes)
 
 
 @pytest.mark.nightly
@@ -153,4 +153,4 @@ def test_interrupting_caller_is_cleared_and_marks_are_answered(tmp_path: Path) -
     assert_gapless(peer, call_id(0), "sequenceNumber", 20)
     stops = [turn.barge_in_stop_ns for turn in turns if turn.turn_kind == "barge_in"]
     assert stops
-    assert all(each is not None and each > 0 for each in stops), [turn.barge_in_reason for turn in turns]
+    assert all(stop is not None and stop > 0 for stop in stops), [turn.barge_in_reason for turn in turns]

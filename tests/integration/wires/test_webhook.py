@@ -103,9 +103,9 @@ def test_a_wrong_signature_is_refused_and_the_token_is_not_shown() -> None:
     with voice_webhook(twiml("wss://127.0.0.1:9/"), TOKEN) as hook:
         turn = first_turn(hook.url, token="another-token")
         unsigned = first_turn(hook.url)
-    for each in (turn, unsigned):
-        assert (each.outcome, each.failure_kind, each.failure_code) == ("error", "http_status", "403")
-        assert "HTTP 403: wrong signature" in (each.outcome_reason or "")
+    for refused in (turn, unsigned):
+        assert (refused.outcome, refused.failure_kind, refused.failure_code) == ("error", "http_status", "403")
+        assert "HTTP 403: wrong signature" in (refused.outcome_reason or "")
     assert "another-token" not in repr(hook.asked)
 
 

@@ -35,8 +35,8 @@ class Agent:
     log: Path
 
     def lines(self, what: str) -> list[Any]:
-        found = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [line[what] for line in found if what in line]
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line[what] for line in lines if what in line]
 
     def callers(self, count: int, **settings: Any) -> Callers:
         url = f"ws://127.0.0.1:{self.port}"
@@ -77,7 +77,7 @@ def test_a_conversation_with_known_delays_and_a_tool(tmp_path: Path) -> None:
     assert peer.lines("path") == ["/v1/agent/converse"]
     settings, *results = peer.lines("message")
     assert settings["tags"] == [f"traceparent={TRACE}"]
-    assert [each["type"] for each in results] == ["FunctionCallResponse"] * 2
+    assert [result["type"] for result in results] == ["FunctionCallResponse"] * 2
     assert peer.lines("frames")[0] == 0, "no audio before the settings"
     warned = [error for exchange in run.exchanges for error in exchange.timeline.errors]
     assert len(warned) == 2
@@ -160,15 +160,15 @@ def test_official_client_and_types_understand_agent_and_callers(tmp_path: Path) 
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
         theirs = peer.lines("message")[len(ours) :]
-    found = json.loads(done.stdout)
-    assert [each["type"] for each in ours] == ["Settings", "ForceEndTurn", "FunctionCallResponse"]
-    for message, accepted in zip(sent, found["accepted"], strict=True):
+    result = json.loads(done.stdout)
+    assert [message["type"] for message in ours] == ["Settings", "ForceEndTurn", "FunctionCallResponse"]
+    for message, accepted in zip(sent, result["accepted"], strict=True):
         assert accepted["unknown"] == [], message
         assert accepted["same"], message
-    assert len(found["served"]) == len(served)
-    received = [*found["received"], *found["served"]]
-    assert [each for each in received if each.get("unknown")] == []
-    assert {each["type"] for each in received} == {
+    assert len(result["served"]) == len(served)
+    received = [*result["received"], *result["served"]]
+    assert [message for message in received if message.get("unknown")] == []
+    assert {message["type"] for message in received} == {
         "AgentV1Welcome",
         "AgentV1SettingsApplied",
         "AgentV1UserStartedSpeaking",
@@ -183,6 +183,6 @@ def test_official_client_and_types_understand_agent_and_callers(tmp_path: Path) 
         "AgentV1Error",
         "bytes",
     }
-    assert [each["type"] for each in theirs] == ["Settings", "ForceEndTurn", "FunctionCallResponse"]
+    assert [message["type"] for message in theirs] == ["Settings", "ForceEndTurn", "FunctionCallResponse"]
     # What both sent for the same purpose is the same, but for what is ours to choose.
     assert {**ours[0], "tags": None} == {**theirs[0], "tags": None} | {"agent": ours[0]["agent"]}

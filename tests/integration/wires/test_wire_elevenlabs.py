@@ -118,7 +118,7 @@ def test_vendor_client_and_our_caller_send_agent_the_same(tmp_path: Path) -> Non
     assert session["initiation"]["unknown_members"] == ["type"]
     assert session["initiation"]["fields"] == first_message()
 
-    signed, opened = [each for each in theirs if "path" in each]
+    signed, opened = [message for message in theirs if "path" in message]
     assert signed["headers"] == {"xi-api-key": "sk_test"}, "the key is only part of the request for a signed address"
     assert f"conversation_signature={SIGNATURE}" in opened["path"]
     assert opened["headers"] == {}
@@ -150,7 +150,7 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
     ]
     assert_measured(measured, sent)
     for after_s, name in SCRIPT_S:
-        assert min(each[name][0] - each["began"] for each in sent) >= after_s * 1e9 - MS
+        assert min(stamps[name][0] - stamps["began"] for stamps in sent) >= after_s * 1e9 - MS
     for turn, exchange in zip(turns, run.exchanges, strict=True):
         assert turn.asr_first_partial_perf_ns is not None
         assert (turn.unknown_events, turn.duplicate_events) == (0, 0)
@@ -190,6 +190,6 @@ def test_interrupting_caller_gets_no_late_audio_of_old_answer(tmp_path: Path) ->
     # All of the old answer had been sent; what came late besides, with an older id, is neither heard nor counted.
     assert old.reply_audio_ns == 2_500 * MS
     assert new.reply_audio_ns == 2_500 * MS
-    (opened,) = [each for each in peer.got() if "path" in each]
+    (opened,) = [message for message in peer.got() if "path" in message]
     assert opened["headers"]["xi-api-key"] == "sk_test"
     assert {"type": "pong", "event_id": 1} in peer.got()

@@ -148,4 +148,4 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
     ]
     assert_measured(measured, sent)
     for after_s, name, _ in SCRIPT_S:
-        assert min(each[name][0] - each["began"] for each in sent) >= after_s * 1e9 - MS
+        assert min(stamps[name][0] - stamps["began"] for stamps in sent) >= after_s * 1e9 - MS

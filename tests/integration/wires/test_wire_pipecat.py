@@ -47,7 +47,7 @@ def test_conversations_have_every_stage_and_report_of_bot(pipecat_port: int, pro
             assert turn.unknown_events == 0
             assert turn.duplicate_events == 0
     for first in (0, 1):
-        for exchange in [each for each in run.exchanges if each.index == first]:
+        for exchange in [other for other in run.exchanges if other.index == first]:
             reported = exchange.service.latencies_ns
             line = exchange.timeline
             (_, _, final_perf_ns) = line.finals[-1]
@@ -172,4 +172,4 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
     ]
     assert_measured(measured, sent)
     for after_s, name, _ in SCRIPT_S:
-        assert min(each[name][0] - each["began"] for each in sent) >= after_s * 1e9 - MS
+        assert min(stamps[name][0] - stamps["began"] for stamps in sent) >= after_s * 1e9 - MS

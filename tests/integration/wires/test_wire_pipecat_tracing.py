@@ -36,11 +36,11 @@ def assert_joined(reader: StoreReader, heard: Sequence[Turn], *, has_trace: bool
     assert view.service.service == "pipecat-bot"
     differences: list[float] = []
     for client in heard:
-        found, service = reader.turn(client.trace_id, client.turn_index)
-        assert found is not None
+        own, service = reader.turn(client.trace_id, client.turn_index)
+        assert own is not None
         assert service is not None, f"the bot reported nothing of turn {client.turn_index}"
         assert (service.trace_id == client.trace_id) is has_trace
-        ours, theirs = (METRICS["voice_to_voice"].value(turn) for turn in (found, service))
+        ours, theirs = (METRICS["voice_to_voice"].value(turn) for turn in (own, service))
         assert ours is not None
         assert theirs is not None
         differences.append(ours - theirs)

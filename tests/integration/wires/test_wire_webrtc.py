@@ -109,8 +109,8 @@ def test_session_is_started_first_and_trace_reaches_bot(pipecat_port: int, monke
     (turns,) = callers(f"http://127.0.0.1:{pipecat_port}/start").call()
     assert [turn.outcome for turn in turns] == ["ok"], reasons(turns)
     trace = f"00-{1:032x}-{1:016x}-01"
-    assert any("server-message" in each and trace in each for each in heard), "the body of the session"
-    assert any("server-response" in each and trace in each for each in heard), "the message before a turn"
+    assert any("server-message" in message and trace in message for message in heard), "the body of the session"
+    assert any("server-response" in message and trace in message for message in heard), "the message before a turn"
 
 
 @pytest.mark.nightly
@@ -174,10 +174,10 @@ def errors_of_a_call(folder: Path) -> dict[str, list[int]]:
         arrived.append(sent[-1]["packets"][frame] - handed_over_ns)
     return {
         "the caller's last word": arrived,
-        "final": [turn.asr_final_perf_ns - each["final"] for turn, each in zip(turns, sent, strict=True)],
-        "text": [turn.llm_first_token_perf_ns - each["text"] for turn, each in zip(turns, sent, strict=True)],
+        "final": [turn.asr_final_perf_ns - stamps["final"] for turn, stamps in zip(turns, sent, strict=True)],
+        "text": [turn.llm_first_token_perf_ns - stamps["text"] for turn, stamps in zip(turns, sent, strict=True)],
         "audio": [
-            turn.first_audio_perf_ns - each["audio"] - LOOK_AHEAD_NS for turn, each in zip(turns, sent, strict=True)
+            turn.first_audio_perf_ns - stamps["audio"] - LOOK_AHEAD_NS for turn, stamps in zip(turns, sent, strict=True)
         ],
     }
 
@@ -191,8 +191,8 @@ def test_the_trace_and_the_pings_reach_the_server(tmp_path: Path) -> None:
     trace = f"00-{1:032x}-{1:016x}-01"
     (asked,) = printed(log, "asked")
     assert asked["asked"] == {"traceparent": trace, "data": {"team": "voice", "traceparent": trace}}
-    texts = [each["said"] for each in printed(log, "said")]
-    assert [each["type"] for each in texts] == ["client-message", "disconnect-bot"], "the goodbye gets through"
+    texts = [line["said"] for line in printed(log, "said")]
+    assert [line["type"] for line in texts] == ["client-message", "disconnect-bot"], "the goodbye gets through"
     assert texts[0]["data"]["d"]["traceparent"] == trace
     assert len(printed(log, "ping")) >= 2
 

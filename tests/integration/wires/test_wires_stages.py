@@ -33,15 +33,15 @@ def stages_port(tmp_path: Path) -> Generator[int]:
 def calls(wire: str, url: str, turns: int = 1, **settings: Any) -> list[Turn]:
     """The turns of one caller."""
     callers = Callers(url, 1, turns, protocol=wire, manual_turns=True, wire_settings=settings)
-    (found,) = callers.call()
-    return found
+    (call,) = callers.call()
+    return call
 
 
 def assert_timed(turns: list[Turn], sent: dict[str, list[Bracket]]) -> None:
     """Each stage of these turns against the moments around what each service sent."""
     firsts = sent | {"tts_first_chunk": sent["tts_first_chunk"][::2]}  # an answer has two sentences
-    found = [{name: getattr(turn, f"{name}_perf_ns") for name in STAGES} for turn in turns]
-    assert_measured(found, [dict(zip(STAGES, each, strict=True)) for each in zip(*firsts.values(), strict=True)])
+    timed = [{name: getattr(turn, f"{name}_perf_ns") for name in STAGES} for turn in turns]
+    assert_measured(timed, [dict(zip(STAGES, stamps, strict=True)) for stamps in zip(*firsts.values(), strict=True)])
 
 
 def test_each_stage_of_a_cascade_is_timed_as_the_services_were(stages_port: int) -> None:
@@ -181,7 +181,7 @@ def test_a_wyoming_server_recognizes_handles_and_synthesizes(tmp_path: Path) -> 
     with processes.running(command, port, tmp_path / "wyoming.log"):
         turns = calls("wyoming", f"tcp://127.0.0.1:{port}", 3)
         sent = wait_for_lines(tmp_path / "wyoming.log", "sent_ns", 3 * 4)
-    assert_timed(turns, {name: [each["sent_ns"] for each in sent if each["stage"] == name] for name in STAGES})
+    assert_timed(turns, {name: [line["sent_ns"] for line in sent if line["stage"] == name] for name in STAGES})
     trace = f"00-{1:032x}-{1:016x}-01"
     for turn in turns:
         assert turn.outcome == "ok", turn.outcome_reason

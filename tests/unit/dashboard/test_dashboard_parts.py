@@ -84,7 +84,7 @@ BY_KIND = "Not answered 10 % 20 of 200 turns"
 
 
 @pytest.mark.parametrize(
-    ("of", "found", "parts", "no"),
+    ("of", "objective_statuses", "parts", "no"),
     [
         (summary(), judged(196, 200), ("p95 ✓ met 700 ms 95 % ≤ 800 ms · 60 % of the error budget left",), ()),
         (summary(), judged(196, 200), ("98 % 196 of 200 within 800 ms", "0 % every turn was answered"), ("within 7",)),

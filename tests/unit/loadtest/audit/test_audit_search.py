@@ -44,8 +44,8 @@ FORMS: dict[str, Callable[[str], bytes]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_text_is_found_in_every_form(form: str) -> None:
-    assert {needle.source for needle in WORDS.found(FORMS[form](TEXT))} == {"card"}
-    assert {needle.source for needle in NUMBER.found(FORMS[form]("call +49-30-901820 now"))} == {"phone"}
+    assert {needle.source for needle in WORDS.needles_in(FORMS[form](TEXT))} == {"card"}
+    assert {needle.source for needle in NUMBER.needles_in(FORMS[form]("call +49-30-901820 now"))} == {"phone"}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_text_is_found_in_every_form(form: str) -> None:
     ],
 )
 def test_parts_of_it_are_found(part: str) -> None:
-    assert WORDS.found(f"..., {part}!".encode())
+    assert WORDS.needles_in(f"..., {part}!".encode())
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_parts_of_it_are_found(part: str) -> None:
     ],
 )
 def test_other_text_matches_no_needle(text: str) -> None:
-    assert WORDS.found(text.encode()) == set()
-    assert NUMBER.found(text.encode()) == set()
+    assert WORDS.needles_in(text.encode()) == set()
+    assert NUMBER.needles_in(text.encode()) == set()
 
 
 def test_a_number_within_a_longer_one_is_another() -> None:
-    assert NUMBER.found(b"1234930901820") == set()
-    assert NUMBER.found(b"t=4930901820;")
+    assert NUMBER.needles_in(b"1234930901820") == set()
+    assert NUMBER.needles_in(b"t=4930901820;")
 
 
 def test_a_short_text_is_looked_for_as_a_whole() -> None:

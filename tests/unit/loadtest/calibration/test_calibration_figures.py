@@ -42,7 +42,10 @@ def test_an_error_is_measured_minus_true_on_every_stage() -> None:
         assert samples[name].error_ns == 70_000, name
     for name in ("speech_start", "speech_end", "annotation", "leading_silence", "underrun_total"):
         assert samples[name].error_ns == 0, name
-    assert (samples["voice_to_voice"].injected_ns, samples["voice_to_voice"].measured_ns) == (200 * MS, 200 * MS + 70_000)
+    assert (samples["voice_to_voice"].injected_ns, samples["voice_to_voice"].measured_ns) == (
+        200 * MS,
+        200 * MS + 70_000,
+    )
     assert samples["asr_first_partial"].injected_ns == 300 * MS  # counted from the beginning of the speech
 
 
@@ -217,7 +220,8 @@ def test_limiting_endpoint_is_no_evidence_against_generator() -> None:
     assert unknown.verdict == "endpoint-limited"
     turns = [turn(number, outcome="no_reply" if number < 9 else "ok") for number in range(1, 121)]
     silent = [
-        answered if answered.outcome == "ok" else turn(1, outcome="no_reply", outcome_observed="no_reply") for answered in turns
+        answered if answered.outcome == "ok" else turn(1, outcome="no_reply", outcome_observed="no_reply")
+        for answered in turns
     ]
     truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
     assert "turns not answered" in measure_step(1, 1, silent, truths, NO_USAGE).failed[0]

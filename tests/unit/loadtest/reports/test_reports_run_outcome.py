@@ -326,7 +326,12 @@ def test_run_cites_smallest_calibrated_load_that_covers_it(
     users: int, sentence: str, error_ms: float, callers: int
 ) -> None:
     citation = cite(stored(), MACHINE, users)
-    assert (citation.state, citation.sentence, citation.error_ms, citation.callers) == ("calibrated", sentence, error_ms, callers)
+    assert (citation.state, citation.sentence, citation.error_ms, citation.callers) == (
+        "calibrated",
+        sentence,
+        error_ms,
+        callers,
+    )
 
 
 def test_no_bound_is_claimed_above_the_ceiling() -> None:
@@ -351,7 +356,11 @@ def test_another_machine_or_engine_is_reported(name: str) -> None:
 
 def test_without_a_calibration_nothing_is_claimed() -> None:
     citation = cite(None, MACHINE, 1)
-    assert (citation.state, citation.sentence, citation.error_ms) == ("none", "not calibrated: run voiceprobe calibrate", None)
+    assert (citation.state, citation.sentence, citation.error_ms) == (
+        "none",
+        "not calibrated: run voiceprobe calibrate",
+        None,
+    )
 
 
 def test_a_calibration_without_a_trustworthy_load_is_no_bound() -> None:

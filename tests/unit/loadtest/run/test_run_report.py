@@ -238,7 +238,11 @@ def test_runs_with_missing_or_invalid_settings_are_reported(tmp_path: Path) -> N
     nonsense = dict.fromkeys(TEXTS, "\x1b[31m{[")
     store = _store(tmp_path / "t", _span("1", 0.0, "start", **nonsense), _span("1", 9.0, "end"))
     _, _, summary = _report(store, tmp_path)
-    assert (summary["run"]["users"], summary["run"]["versions"], summary["generator"]["calibration"]) == (None, {}, None)
+    assert (summary["run"]["users"], summary["run"]["versions"], summary["generator"]["calibration"]) == (
+        None,
+        {},
+        None,
+    )
 
 
 @pytest.mark.slow

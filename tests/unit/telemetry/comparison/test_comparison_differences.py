@@ -58,7 +58,9 @@ def same_audio(rng: np.random.Generator, turns: int, utterances: int = 60) -> tu
 def covered(make: Callable[[int], FigureDifference], times: int = 300) -> float:
     """Return how often the interval holds the true difference."""
     differences = [make(seed) for seed in range(times)]
-    known = [(result.lower, result.upper) for result in differences if result.lower is not None and result.upper is not None]
+    known = [
+        (result.lower, result.upper) for result in differences if result.lower is not None and result.upper is not None
+    ]
     assert len(known) > 0.9 * times
     return float(np.mean([low <= SHIFT_MS * MS <= high for low, high in known]))
 
@@ -186,7 +188,13 @@ def test_too_few_turns_have_figures_and_no_interval() -> None:
 def test_run_without_spread_is_known_exactly_and_other_is_not() -> None:
     constant = cohort_of("run", np.full(300, 500.0), np.arange(300))
     result = difference(P50, constant, constant, BY_CALL)
-    assert (result.value, result.lower, result.upper, result.p_value, result.bounds) == (0, 0, 0, 1, "+0.0 ms to +0.0 ms")
+    assert (result.value, result.lower, result.upper, result.p_value, result.bounds) == (
+        0,
+        0,
+        0,
+        1,
+        "+0.0 ms to +0.0 ms",
+    )
     varied = difference(P50, constant, run(np.random.default_rng(1), 300), BY_CALL)
     assert varied.lower is not None
     assert varied.upper is not None
@@ -335,7 +343,9 @@ def test_a_run_at_the_margin_is_seldom_within_it_or_a_regression() -> None:
 def test_too_few_turns_decide_nothing() -> None:
     comparison = compare_runs(named_run("base"), named_run("short", turns=50, shift_ms=900, seed=2), MARGIN, ())
     assert comparison.state == "undecided"
-    assert comparison.sentence == ("undecided: Voice to voice p95 cannot be compared: needs 100 turns with a value, has 50")
+    assert comparison.sentence == (
+        "undecided: Voice to voice p95 cannot be compared: needs 100 turns with a value, has 50"
+    )
 
 
 def test_run_that_stops_answering_is_worse_at_any_percentile() -> None:
@@ -464,7 +474,9 @@ def test_every_objective_that_counts_turns_has_its_good_turns() -> None:
     rng = np.random.default_rng(5)
 
     def with_missed(of: ComparedRun, share: float) -> ComparedRun:
-        columns = {missed_column(objective.name): packed_numbers(rng.random(of.turns.turns) < share) for objective in counted}
+        columns = {
+            missed_column(objective.name): packed_numbers(rng.random(of.turns.turns) < share) for objective in counted
+        }
         return replace(of, turns=replace(of.turns, numbers={**of.turns.numbers, **columns}))
 
     comparison = compare_runs(with_missed(base, 0.02), with_missed(other, 0.2), MARGIN, objectives)
@@ -511,7 +523,8 @@ def test_footnotes_explain_marks_and_intervals_without_mark() -> None:
         comparison,
         decisive=unmarked,
         differences=tuple(
-            unmarked if result is comparison.decisive else replace(result, is_shown=False) for result in comparison.differences
+            unmarked if result is comparison.decisive else replace(result, is_shown=False)
+            for result in comparison.differences
         ),
     )
     assert status_text(unmarked) == "possible"

@@ -227,7 +227,7 @@ def test_answer_before_speech_end_is_valid_within_its_span() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamps", "spans", "found"),
+    ("stamps", "spans", "faults"),
     [
         # A service that starts speculatively: before the end of speech, and in its turn.
         ({"speech_start": 100, "speech_end": 103, "llm_first_token": 101}, {}, {}),

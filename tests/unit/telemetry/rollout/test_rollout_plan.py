@@ -208,7 +208,9 @@ def test_cache_misses_are_watched_unless_the_file_says_otherwise() -> None:
     assert CACHE_MISSES in parse_plan(SMALL, "p").guardrails
     assert parse_plan(SMALL.replace("unit", "cache_misses = true\nunit"), "p") == parse_plan(SMALL, "p")
     stated = parse_plan(SMALL + WATCHED, "p").guardrails
-    assert [guardrail for guardrail in stated if guardrail.kind == "cache_misses"] == [Check("cache_misses", "cache_misses", 0.02)]
+    assert [guardrail for guardrail in stated if guardrail.kind == "cache_misses"] == [
+        Check("cache_misses", "cache_misses", 0.02)
+    ]
     assert [guardrail.kind for guardrail in parse_plan(WITHOUT, "p").guardrails] == ["tail"]
 
 
@@ -258,7 +260,9 @@ def test_a_check_and_a_slice_have_the_names_that_people_read() -> None:
 def test_a_log_of_an_earlier_version_is_of_the_same_plan() -> None:
     # The fingerprint of such a plan is in logs: what people read may change, what it is made from may not.
     text = SMALL + '[[guardrails]]\ncheck = "objective"\nobjective = "voice-to-voice"\nmargin = 0.02\n'
-    plan = parse_plan(text, "a").with_promises({default_objective.name: default_objective.promise for default_objective in default_objectives()})
+    plan = parse_plan(text, "a").with_promises(
+        {default_objective.name: default_objective.promise for default_objective in default_objectives()}
+    )
     assert plan.guardrails[0].promise == "95 % of turns: voice_to_voice at most 800 ms"
     assert plan.fingerprint == "d51544942f73194dc19f7f639c9bbcc6e4df480c3a185e448e0adb28af630063"
 
@@ -396,7 +400,9 @@ def test_quantile_check_shows_its_share_first_and_turn_count() -> None:
     assert (row.beyond, row.margin) == ("2.9 %, at most 6.2 %", "100 ms")
     assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 to +120 ms")
     assert row.status_text == "not known yet, 100 of 120 turns"
-    assert f"{explanation_of(progress.checks)}".startswith("At most 5 % of the control's turns take longer than its p95: ")
+    assert f"{explanation_of(progress.checks)}".startswith(
+        "At most 5 % of the control's turns take longer than its p95: "
+    )
 
 
 def test_funnel_shows_deciding_share_without_empty_looks() -> None:

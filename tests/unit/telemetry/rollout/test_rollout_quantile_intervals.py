@@ -89,7 +89,9 @@ def test_interval_on_smooth_latencies_is_no_wider_than_needed(fraction: float, t
     assert 0.925 <= np.mean([difference.lower <= truth <= difference.upper for difference in differences]) <= 0.985
     # Drawn repeatedly, the differences spread as much as the intervals say.
     spread = 2 * stats.norm.ppf(0.975) * np.std([difference.value for difference in differences])
-    assert np.median([difference.upper - difference.lower for difference in differences]) == pytest.approx(spread, rel=0.25)
+    assert np.median([difference.upper - difference.lower for difference in differences]) == pytest.approx(
+        spread, rel=0.25
+    )
 
 
 @pytest.mark.slow

@@ -146,7 +146,9 @@ def test_span_and_turn_together_give_every_attribute_back(spans: list[Pairs]) ->
     sent = [{pair[0]: pair[1] for pair in spans[number] if "contradicted_" not in pair[0]} for number in numbers]
     expected = [{one_line(key): _read(value) for key, value in attributes.items()} for attributes in sent]
     given_back = _given_back(decoded)
-    assert [repr(sorted(attributes.items())) for attributes in given_back] == [repr(sorted(attributes.items())) for attributes in expected]
+    assert [repr(sorted(attributes.items())) for attributes in given_back] == [
+        repr(sorted(attributes.items())) for attributes in expected
+    ]
 
 
 def _read(value: AnyValue) -> object:

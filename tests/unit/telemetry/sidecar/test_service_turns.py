@@ -135,7 +135,9 @@ def test_turns_are_stored_once_in_any_order_across_restarts(tmp_path: Path, seed
     life.turns.close()
     life.end()
     turns = read(tmp_path)
-    assert sorted((turn.trace_id, turn.span_id) for turn in turns) == sorted((identity.trace, identity.span) for identity in FOUR)
+    assert sorted((turn.trace_id, turn.span_id) for turn in turns) == sorted(
+        (identity.trace, identity.span) for identity in FOUR
+    )
 
 
 def test_turn_not_stored_at_exit_is_recovered_at_any_later_time(tmp_path: Path) -> None:
@@ -239,7 +241,9 @@ def test_turn_that_cannot_be_stored_harms_no_other(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(life.writer, "replace_turns", fussy)
     life.commit(pipecat_request(spans_of(FOUR)))
     life.turns.refresh()
-    assert sorted(turn.span_id for turn in read(tmp_path)) == sorted(identity.span for identity in FOUR if identity is not FOUR[1])
+    assert sorted(turn.span_id for turn in read(tmp_path)) == sorted(
+        identity.span for identity in FOUR if identity is not FOUR[1]
+    )
     assert sum(map(len, life.stored)) == 3
     assert "not this one" in life.faults.all()[0].sentence
     life.turns.refresh()

@@ -101,7 +101,9 @@ def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshol
     view = ViewQuestion(objectives=(parts, asked))
     answer = page_of(fill_store(tmp_path, RUN), CohortsQuestion(view=view), NOW)
     assert answer.comparison is not None
-    (row,) = (figure.row for figure in answer.comparison.figures if figure.row.name.startswith("share of turns with voice"))
+    (row,) = (
+        figure.row for figure in answer.comparison.figures if figure.row.name.startswith("share of turns with voice")
+    )
     assert row.name == f"share of turns with voice to voice not within {threshold_ms:,} ms"
     of_streaming = [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == "streaming"]
     heard = [turn for turn in of_streaming if turn.outcome not in ("invalid", "cut")]

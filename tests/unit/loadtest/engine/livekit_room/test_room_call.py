@@ -184,4 +184,6 @@ def test_the_cause_in_a_sentence_of_the_sdk(sentence: str, failure: Failure) -> 
 )
 def test_shortage_on_this_machine_is_no_server_failure(sentence: str, code: str | None) -> None:
     exhaustion = exhaustion_in(sentence)
-    assert (None if exhaustion is None else exhaustion.failure) == (None if code is None else Failure("generator", code))
+    assert (None if exhaustion is None else exhaustion.failure) == (
+        None if code is None else Failure("generator", code)
+    )

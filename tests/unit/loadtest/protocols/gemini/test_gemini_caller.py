@@ -400,7 +400,8 @@ def test_both_send_the_same_for_the_same_acts(name: str) -> None:
 
 def test_close_with_known_reason_is_a_refusal() -> None:
     causes = {
-        refusal["name"]: GeminiCaller(CallerOptions()).close_cause(refusal["code"], refusal["reason"]) for refusal in refused()
+        refusal["name"]: GeminiCaller(CallerOptions()).close_cause(refusal["code"], refusal["reason"])
+        for refusal in refused()
     }
     assert {name for name, cause in causes.items() if cause is not None} == {"full"}
 

@@ -60,7 +60,11 @@ def assert_only(before: Sequence[Turn], after: Sequence[Turn], metric: str, caus
 @pytest.mark.parametrize("spans_named", ["user_turn", "agent_turn"])
 def test_livekits_end_of_turn_delay_of_203_s_in_a_turn_of_1_s(version: str, spans_named: str) -> None:
     name = f"{version}/talk"
-    states = any("lk.end_of_turn_delay" in recorded_span.attributes for recorded_span in recorded_spans(name) if recorded_span.name == spans_named)
+    states = any(
+        "lk.end_of_turn_delay" in recorded_span.attributes
+        for recorded_span in recorded_spans(name)
+        if recorded_span.name == spans_named
+    )
     if not states:
         assert (version, spans_named) != (LIVEKIT[-1], "agent_turn")
         return
