@@ -103,7 +103,7 @@ def _is_plain(value: object) -> bool:
     """Return whether the text of a value is the same in every process: sets, objects and times are not."""
     match value:
         case dict():
-            return all(_is_plain(each) for pair in value.items() for each in pair)
+            return all(_is_plain(member) for pair in value.items() for member in pair)
         case list() | tuple():
             return all(map(_is_plain, value))
         case int() | float():
