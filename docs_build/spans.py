@@ -1,4 +1,4 @@
-"""The attributes of a turn's span, what a service of one's own may send, response metadata and gauges."""
+"""The attributes of a turn's span, what a custom service may send, response metadata and gauges."""
 
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
@@ -34,7 +34,7 @@ HEALTH_MEANINGS: Final = {
 
 
 def own_service() -> str:
-    """Return the tables of what a service of one's own may send."""
+    """Return the tables of what a custom service may send."""
     listed = service_span_table()
     kinds = {field.name: cell(_kind(field.type)) for field in msgspec.structs.fields(Turn)}
     events = [(code(event.name), cell(event.meaning)) for event in listed.event]
@@ -99,7 +99,7 @@ def _meaning(name: str, comments_of: dict[str, str]) -> str:
 
 
 def _kind(kind: Any) -> str:
-    """Return a type in words, without saying that the field may be unknown."""
+    """Return a type as text, without saying that the field may be unknown."""
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:

@@ -48,8 +48,8 @@ MARK_LEVEL: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The pairing of turns by utterance: over how many utterances, and which share of the turns (of the run with the
-    smaller one); `reason` says why there is none."""
+    """The pairing of turns by utterance: the number of utterances, and the share of the turns (of the run with the
+    smaller one); `reason` says why turns are not paired."""
 
     is_paired: bool
     utterances: int = 0
@@ -83,26 +83,27 @@ class FigureDifference:
 
     @property
     def leaves_out_zero(self) -> bool:
-        """Whether the interval does not hold 0."""
+        """Whether the interval excludes 0."""
         return self.lower is not None and self.upper is not None and not self.lower <= 0 <= self.upper
 
     @property
     def is_worse(self) -> bool | None:
-        """Whether the candidate is shown to be worse, or better; None where neither is shown, or neither would be."""
+        """Whether the candidate is shown to be worse, or better; None if neither is shown, or the figure has no better
+        side."""
         if not self.is_shown or self.value is None or self.figure.higher_is_better is None:
             return None
         return (self.value > 0) != self.figure.higher_is_better
 
     @property
     def unbounded(self) -> Literal["above", "below"] | None:
-        """The side on which nothing bounds the difference."""
+        """The side on which the interval has no bound."""
         if self.upper is not None and math.isinf(self.upper):
             return "above"
         return "below" if self.lower is not None and math.isinf(self.lower) else None
 
     @property
     def bounds(self) -> str:
-        """Write the interval as `+20 ms to +180 ms`, or `+20 ms or more`; a dash where there is no interval."""
+        """Format the interval as `+20 ms to +180 ms`, or `+20 ms or more`; a dash if there is none."""
         if self.lower is None or self.upper is None:
             return DASH
         low, high = (self.figure.format_difference(bound) for bound in (self.lower, self.upper))
@@ -110,7 +111,7 @@ class FigureDifference:
 
 
 def marked(differences: Sequence[FigureDifference]) -> tuple[FigureDifference, ...]:
-    """The same with those shown by which the runs differ: of figures whose interval leaves out 0, those that Holm's
+    """Mark the figures in which the runs are shown to differ: of figures whose interval excludes 0, those that Holm's
     procedure over all figures rejects."""
     p_values = {
         compared.figure.name: compared.p_value

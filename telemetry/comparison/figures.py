@@ -43,7 +43,7 @@ class ComparedFigure:
 
     @property
     def fraction(self) -> float | None:
-        """The place of the quantile, 0.95 for p95; None of a ratio."""
+        """The fraction of the quantile, 0.95 for p95; None for a ratio."""
         return self.check.fraction if self.check is not None and self.check.kind == "quantile" else None
 
     @property
@@ -57,15 +57,15 @@ class ComparedFigure:
         return "ns" if self.kind == "ns" else "ratio"
 
     def format(self, value: float | None) -> str:
-        """A value for people."""
+        """A formatted value."""
         return figure(value, self.kind)
 
     def format_difference(self, value: float | None) -> str:
-        """A difference for people, with its direction."""
+        """A formatted difference, with its sign."""
         return signed_difference(value, self.kind)
 
     def sample(self, turns: CohortTurns, *, is_paired: bool) -> CheckSample:
-        """The values of the turns that count. Raises TooFewError where there is none."""
+        """The values of the turns that count. Raises TooFewError if there are none."""
         if self.check is not None:
             return sample_of(self.check, turns, is_paired)
         column = turns.number(self.column)
@@ -76,7 +76,7 @@ class ComparedFigure:
 
 
 def quantile_figure(metric: str, statistic: str) -> ComparedFigure:
-    """A percentile of a metric; its name is `voice_to_voice_p95`. Raises KeyError for a name that there is none of."""
+    """A percentile of a metric; its name is `voice_to_voice_p95`. Raises KeyError for an unknown name."""
     label = f"{DEFINITIONS[metric].label} {statistic}"
     check = Check(label, "quantile", 0.0, metric=metric, statistic=statistic)
     if statistic not in FRACTIONS:

@@ -1,7 +1,9 @@
-"""Turns without a value that one side of a comparison has more of than the other: what they may be decides. Pure.
+"""Turns without a value, of which one side of a comparison has more than the other: whether they can change the claim.
+Pure.
 
-A turn that was cut, is still pending, or ended without a value that it owes may have been of any length. As many of
-them as both sides have leave a difference as it is; the others can turn a claim, and count as longer than any wait.
+A turn that was cut, is still pending, or ended without a value that it owes may have had any length. If both sides have
+equally many of them, the difference stays as it is; the excess of one side can change a claim, and counts as longer
+than any wait.
 """
 
 from typing import Any
@@ -16,13 +18,13 @@ Mask = NDArray[np.bool_]
 
 
 def owes_value(metric: str) -> bool:
-    """Return whether every turn with an answer owes a value of a metric; of some metrics it may have none."""
+    """Return whether every turn with an answer owes a value of a metric; for some metrics it may have none."""
     return METRICS[metric].is_undefined is METRICS[HEADLINE].is_undefined and metric not in NOT_OF_AN_ANSWER
 
 
 def more_missing(lacking: Mask, other_lacking: Mask, turns: tuple[int, int], groups: NDArray[Any]) -> NDArray[np.int64]:
-    """The places of the turns without a value that one side has more of than the other, by the share of its turns,
-    spread over the groups (calls or utterances) of those that it lacks."""
+    """The indices of the turns without a value by which one side exceeds the other, by the share of its turns, spread
+    over the groups (calls or utterances) of those without a value."""
     shares = [float(mask.sum()) / max(1, total) for mask, total in zip((lacking, other_lacking), turns, strict=True)]
     missing = round(max(0.0, shares[0] - shares[1]) * turns[0])
     places = np.flatnonzero(lacking)
@@ -31,7 +33,7 @@ def more_missing(lacking: Mask, other_lacking: Mask, turns: tuple[int, int], gro
 
 
 def could_turn(missing: int, of: str, other: str) -> str:
-    """Say in half a sentence why a claim is undecided that the missing turns of one side could turn."""
+    """Explain in half a sentence why a claim is undecided that one side's missing turns could change."""
     has = "has" if missing == 1 else "have"
     return (
         f"{count(missing, 'turn')} of {of} more than of {other} {has} no value, and as waits longer than any they "

@@ -1,4 +1,4 @@
-"""The part of a run that a comparison looks at, and how two runs differ before anything is measured. Pure."""
+"""The part of a run that a comparison reads, and how the settings of two runs differ. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ _AUDIO_FOLLOWS: Final = ("corpus", "seed")
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run as a comparison takes it: its turns, and what it was `asked` to do, by name and in one order.
+    """A run as the input of a comparison: its turns, and its settings (`asked`), by name and in a fixed order.
 
-    `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were;
-    `generator_limit` is why the figures say nothing about the service; `unreached` that no call reached it, and why;
-    `left_out` which turns or calls no percentile has, where they are too many for one to be compared.
+    `telemetry_lost` is the share of turns known to be missing, None if the number of turns is unknown;
+    `generator_limit` is why the figures say nothing about the service; `unreached` why no call reached it; `left_out`
+    which turns or calls the percentiles lack, if they are too many for a comparison.
     """
 
     run_id: str
@@ -41,12 +41,12 @@ class ComparedRun:
 
     @property
     def label(self) -> str:
-        """The name in sentences; other people's text."""
+        """The name in sentences; external text."""
         return one_line(self.name or self.run_id, 80)
 
     @property
     def unsound(self) -> str | None:
-        """The reason why no verdict may rest on the run; None where one may."""
+        """The reason why the run supports no verdict; None if it does."""
         if self.unreached is not None:
             return f"{self.label} says nothing about the service: {self.unreached}"
         if self.generator_limit is not None:
@@ -72,7 +72,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class AskedDifference:
-    """One thing that two runs were asked differently; None where a run does not say."""
+    """One setting in which two runs differ; None if a run does not state it."""
 
     name: str
     baseline: str | None
@@ -80,7 +80,7 @@ class AskedDifference:
 
     @property
     def sentence(self) -> str:
-        """Write the difference as `users 10/20`: the baseline's, then the other's. The texts are other people's."""
+        """Format the difference as `users 10/20`: the baseline's, then the other's. The texts are external."""
         shown = (one_line(side, 80) if side is not None else "not said" for side in (self.baseline, self.candidate))
         return f"{_LABELS.get(self.name, self.name)} {(' / ' if self._has_slashes else '/').join(shown)}"
 
@@ -90,7 +90,7 @@ class AskedDifference:
 
 
 def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[AskedDifference, ...]:
-    """Everything that the two runs were asked differently, in the order in which they name it."""
+    """All settings in which the two runs differ, in the order in which they name them."""
     names = dict.fromkeys((*baseline, *candidate))
     return tuple(
         AskedDifference(name, baseline.get(name), candidate.get(name))
@@ -100,7 +100,7 @@ def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str])
 
 
 def difference_sentence(differences: Sequence[AskedDifference]) -> str | None:
-    """The sentence before any number: `the runs differ in: users 10/20`; None where they do not."""
+    """The sentence before any figure: `the runs differ in: users 10/20`; None if they do not."""
     return (
         f"the runs differ in: {', '.join(difference.sentence for difference in differences)}" if differences else None
     )

@@ -1,4 +1,4 @@
-"""Sentences of a comparison of runs, for people: first how the runs differ, then the figures. Pure."""
+"""Sentences of a comparison of runs: first how the runs differ, then the figures. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -98,8 +98,8 @@ def figure_row(difference: FigureDifference) -> tuple[str, ...]:
 
 
 def forest_rows(differences: Sequence[tuple[FigureDifference, str]]) -> list[dict[str, Any]]:
-    """The differences that have an interval as rows of a forest plot, each with its group, in s or as shares. A side
-    that nothing bounds reaches as far as any other."""
+    """The differences with an interval as rows of a forest plot, each with its group, in s or as shares. A side without
+    a bound extends as far as the widest interval."""
     bounds = [
         abs(bound)
         for difference, _ in differences
@@ -124,7 +124,7 @@ def forest_rows(differences: Sequence[tuple[FigureDifference, str]]) -> list[dic
 
 
 def grouped(comparison: RunComparison) -> list[tuple[str, list[FigureDifference]]]:
-    """The figures that anything is known of under the titles of their groups; the decisive one always."""
+    """The known figures under the titles of their groups; the decisive one always."""
     known = [
         difference
         for difference in comparison.differences
@@ -157,7 +157,7 @@ def footnotes(comparison: RunComparison) -> list[str]:
 
 
 def interval_text(difference: FigureDifference) -> str:
-    """The bounds of a difference, with one unit for both; a dash where there are none."""
+    """The bounds of a difference, with one unit for both; a dash if there are none."""
     low, to, high = difference.bounds.partition(" to ")
     return f"{low.partition(' ')[0]} to {high}" if to else low
 

@@ -51,12 +51,12 @@ class RegressionMargin:
 
     @property
     def text(self) -> str:
-        """Write the margin as `100 ms`."""
+        """Format the margin as `100 ms`."""
         return declared_figure(self.value, self.figure.kind)
 
     @property
     def sentence(self) -> str:
-        """Write the claim as `Voice to voice p95 at most 100 ms above the baseline`."""
+        """Format the claim as `Voice to voice p95 at most 100 ms above the baseline`."""
         return f"{self.figure.label} at most {self.text} above the baseline"
 
 
@@ -138,13 +138,13 @@ def compare_runs(
 
 
 def worst(states: Sequence[ComparisonState]) -> ComparisonState:
-    """Combine several comparisons: worse where any is, within where all are."""
+    """Combine several comparisons: worse if any is, within if all are."""
     worst_first: list[ComparisonState] = [state for state in _SEVERITY if state in states]
     return worst_first[0] if worst_first else "undecided"
 
 
 def _unsound(baseline: ComparedRun, candidate: ComparedRun) -> str | None:
-    """Return why nothing can be claimed of one of the runs, and so of their difference."""
+    """Return why one of the runs supports no claim, and so neither does their difference."""
     return next((why for why in (baseline.unsound, candidate.unsound) if why is not None), None)
 
 
@@ -170,7 +170,7 @@ def _verdict(
 def _turned_by_missing(
     state: ComparisonState, baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, paired: Pairing
 ) -> str | None:
-    """Return as half a sentence that turns without a value could turn a claim; None where they could not."""
+    """Explain in half a sentence that turns without a value could change a claim; None if they could not."""
     if state == "undecided":
         return None
     of, other = (candidate, baseline) if state == "within" else (baseline, candidate)
@@ -186,8 +186,8 @@ def _turned_by_missing(
 
 
 def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -> tuple[CohortTurns, int]:
-    """The turns with those without a value that they have more of than the others as longer than any wait, and how
-    many these are."""
+    """The turns with the excess of those without a value counted as longer than any wait, and the number of that
+    excess."""
     metric = HEADLINE if figure.check is None else figure.check.metric
     values, other_values = of.number(metric), other.number(metric)
     if values is None or other_values is None or not owes_value(metric):
@@ -204,8 +204,8 @@ def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -
 
 
 def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:
-    """Return whether the candidate's percentile is a turn that nobody answered, and it is shown to answer fewer turns
-    than the baseline did; as a sentence."""
+    """Describe that the candidate's percentile is an unanswered turn, and that it is shown to answer fewer turns than
+    the baseline; None if not."""
     beyond = 1 - (figure.fraction or 0.0)
     before, after = _unanswered_share(baseline.turns), _unanswered_share(candidate.turns)
     if before is None or after is None or not (after[0] > beyond > before[2] and after[0] > before[1]):
@@ -224,8 +224,8 @@ def are_unanswered(of: CohortTurns) -> NDArray[np.bool_]:
 
 
 def _unanswered_share(of: CohortTurns) -> tuple[float, float, float] | None:
-    """The bounds of the share of unanswered turns, and the share. The turns count for as many as there are calls:
-    as if the turns of a call all ended alike, which is the least that they can say."""
+    """The bounds of the share of unanswered turns, and the share. The effective number of turns is the number of calls:
+    as if the turns of a call all ended alike, which is the most cautious assumption."""
     eligible = of.eligible
     total = int(eligible.sum())
     if not total:

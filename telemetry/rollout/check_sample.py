@@ -46,8 +46,8 @@ class CheckSample:
         return 0.0 if not self.eligible else 1 - self.size / self.eligible
 
     def in_order(self) -> "CheckSample":
-        """The same turns in an order of their own, so that sums over them are the same to the last digit in whichever
-        order they arrived."""
+        """The same turns in a canonical order, so that sums over them are the same to the last digit in any order of
+        arrival."""
         keys = [column for column in (self.pairs, self.weights, self.values) if column is not None]
         order = np.lexsort(keys)
         weights, pairs = (None if column is None else column[order] for column in (self.weights, self.pairs))
@@ -70,18 +70,17 @@ class CheckSample:
 
     @property
     def groupings(self) -> tuple[Codes, ...]:
-        """The ways in which turns belong together: by cluster, and by utterance where cohorts are paired."""
+        """The ways in which turns belong together: by cluster, and by utterance if cohorts are paired."""
         return (self.clusters,) if self.pairs is None else (self.clusters, self.pairs)
 
 
 def are_paired(candidate: CheckSample, control: CheckSample) -> bool:
-    """Return whether the turns of both cohorts name what was heard, so that they are compared by utterance."""
+    """Return whether the turns of both cohorts name their audio, so that they are compared by utterance."""
     return candidate.pairs is not None and control.pairs is not None
 
 
 class TooFewError(ValueError):
-    """Raised where a cohort has too few turns for a difference to have a standard error; the text says what is
-    missing."""
+    """Raised if a cohort has too few turns for a standard error of a difference; the text says what is missing."""
 
 
 # Below so many clusters, an interval says little.
@@ -109,8 +108,8 @@ def paired_variance(influences: tuple[Floats, Floats], samples: tuple[CheckSampl
 
 
 def expect_clusters(sample: CheckSample, fewest: int) -> None:
-    """Raises TooFewError where a sample has fewer clusters, or, where it is paired, fewer utterances or a single
-    cluster: their sums say too little about the variance."""
+    """Raise TooFewError if a sample has fewer clusters, or, if it is paired, fewer utterances or a single cluster:
+    their sums say too little about the variance."""
     expected = [(sample.clusters, fewest if sample.pairs is None else 2, sample.unit)]
     expected += [] if sample.pairs is None else [(sample.pairs, fewest, "utterance")]
     for codes, needed, unit in reversed(expected):
@@ -120,29 +119,30 @@ def expect_clusters(sample: CheckSample, fewest: int) -> None:
 
 
 def degrees_of_freedom(samples: Sequence[CheckSample]) -> float:
-    """The degrees of freedom of a variance over the clusters of the cohort that is worth fewer of them, by call or by
+    """The degrees of freedom of a variance over the clusters of the cohort with fewer effective ones, by call or by
     utterance."""
     return max(1.0, min(effective_clusters(codes) for sample in samples for codes in sample.groupings) - 1)
 
 
 def known_clusters(clusters: Codes) -> int:
-    """Return how many clusters there are."""
+    """Return the number of clusters."""
     return int(np.count_nonzero(np.bincount(clusters)))
 
 
 def effective_clusters(clusters: Codes) -> float:
-    """Return how many clusters of one size tell as much as these, of which some may hold most of the turns (Kish)."""
+    """Return the number of equal clusters with the same information as these, of which some may hold most of the turns
+    (Kish)."""
     sizes = np.bincount(clusters).astype(np.float64)
     return float(sizes.sum()) ** 2 / float((sizes**2).sum())
 
 
 def total(values: Floats) -> float:
-    """The sum, in an order of its own, and without zeros: numbers of clusters that no turn has."""
+    """The sum in a canonical order, and without zeros, which are numbers of clusters that no turn has."""
     return float(np.sort(values[values != 0]).sum())
 
 
 def _left_out(influence: Floats, clusters: Codes, size: int = 0) -> Floats:
-    """The sums of influences by cluster, each on a figure that is taken without it."""
+    """The sums of influences by cluster, each on a figure computed without that cluster."""
     share = np.bincount(clusters, minlength=size) / clusters.size
     sums = np.bincount(clusters, weights=influence, minlength=size)
     return np.divide(sums, 1 - share, out=np.zeros(share.size), where=share < 1)

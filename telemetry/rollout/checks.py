@@ -75,9 +75,9 @@ def compare(
     is_paired: bool = False,
     only: tuple[Mask, Mask] | None = None,
 ) -> tuple[CheckSample, CheckSample]:
-    """The values of both cohorts that a check compares; `only` narrows both to some of their turns.
+    """The values of both cohorts that a check compares; `only` restricts both to some of their turns.
 
-    Raises TooFewError, which names the cohort, also where nothing was measured.
+    Raises TooFewError, which names the cohort, also if nothing was measured.
     """
     both = candidate, control
     masks = only or (np.ones(candidate.turns, np.bool_), np.ones(control.turns, np.bool_))
@@ -100,7 +100,7 @@ def compare(
 
 @contextmanager
 def _named(turns: CohortTurns) -> Generator[None]:
-    """Names the cohort that has too few turns."""
+    """Add the name of the cohort with too few turns to the error."""
     try:
         yield
     except TooFewError as error:
@@ -108,7 +108,7 @@ def _named(turns: CohortTurns) -> Generator[None]:
 
 
 def sample_of(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None) -> CheckSample:
-    """The values of a check over the turns that have one. Raises TooFewError where none has."""
+    """The values of a check over the turns that have one. Raises TooFewError if none has."""
     if check.counted_by is None:
         return kept_values(turns, _values(check, turns), is_paired, only)
     # The objective's rule says which turns count, of whatever outcome; an open one lacks its value.
@@ -167,7 +167,7 @@ def _values(check: Check, turns: CohortTurns) -> tuple[Floats, Floats | None]:
 
 
 def _latencies(metric: str, turns: CohortTurns) -> Floats:
-    """The values of a metric; a turn that nobody answered took for ever."""
+    """The values of a metric; that of an unanswered turn is infinite."""
     values = _column(turns, metric)
     if metric in NOT_OF_AN_ANSWER:
         return values
@@ -189,7 +189,7 @@ def _column(turns: CohortTurns, name: str) -> Floats:
 
 
 def _with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
-    """Masks of the turns whose audio a turn of the other cohort has, too, whether or not they have a value."""
+    """Masks of the turns whose audio a turn of the other cohort has, too, with or without a value."""
     heard = [turns.code(AUDIO) for turns in (candidate, control)]
     common = np.intersect1d(heard[0][candidate.valid], heard[1][control.valid])
     common = common[common != NOT_REPORTED]
@@ -197,7 +197,7 @@ def _with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mas
 
 
 def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:
-    """The turns with audio that both cohorts heard. Raises TooFewError where there is none."""
+    """The turns with audio that both cohorts heard. Raises TooFewError if there are none."""
     if candidate.pairs is None or control.pairs is None:
         raise ValueError("samples without utterances cannot be paired")
     common = np.intersect1d(candidate.pairs, control.pairs)
@@ -321,7 +321,7 @@ def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurn
 def _judged(
     plan: RolloutPlan, check: Check, rollback_level: float, samples: tuple[CheckSample, CheckSample]
 ) -> CheckResult:
-    """Raises TooFewError."""
+    """Judge a check by its samples. Raises TooFewError."""
     compared, turns = _compared(check, *samples), samples[0].size
     above, beyond = compared.above_control, compared.above_margin
     lower = above.value - boundary(rollback_level, turns) * above.standard_error
@@ -481,8 +481,8 @@ def _reported(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -
 
 
 def _can_become_more(check: Check, control: CohortTurns) -> bool:
-    """Return whether a candidate can be worse: a service without a cache may say of every turn that none answered
-    it."""
+    """Return whether a candidate can be worse: a service without a cache may report for every turn that no cache
+    answered it."""
     hits = control.number(CACHE_HIT) if check.kind == "cache_misses" else None
     return hits is None or bool((hits[control.eligible] == 1).any())
 
@@ -492,7 +492,7 @@ def _without(plan: RolloutPlan, checks: Collection[Check]) -> RolloutPlan:
 
 
 def _reporting_share(turns: CohortTurns, check: Check) -> float:
-    """The share of the turns that count that have everything the check reads."""
+    """The share of counted turns that have everything the check reads."""
     known = eligible = turns.eligible if turns.turns else np.zeros(0, np.bool_)
     for name in columns_of(check):
         values = turns.number(name)

@@ -56,8 +56,8 @@ _NO_PRICE: Final = "no plan states a price"
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A point of a cohort's cumulative curve: this share of its turns took at most so long; a turn without an answer
-    takes for ever."""
+    """A point of a cohort's cumulative curve: this share of its turns took at most this time; that of an unanswered
+    turn is infinite."""
 
     cohort: str
     value_ns: float
@@ -83,7 +83,7 @@ class CohortSize:
 @dataclass(frozen=True, slots=True)
 class CohortFigure:
     """A figure of both cohorts. `is_assumed`: its margin is not one of the plan; `decides`: it is one of the checks
-    that the sentence above is made of."""
+    behind the comparison's sentence."""
 
     row: CheckRow
     group: FigureGroup
@@ -157,7 +157,7 @@ class CohortComparison:
 
 
 def without_claims(comparison: CohortComparison) -> CohortComparison:
-    """The same figures where nothing may be claimed of them: shown, and neither worse nor within a margin."""
+    """The same figures without claims: shown, and neither worse nor within a margin."""
     return replace(
         comparison,
         figures=tuple(replace(figure, decides=False) for figure in comparison.figures),
@@ -198,7 +198,7 @@ def assumed_checks(plan: RolloutPlan, good_within_ns: float | None = None) -> tu
 
 
 def with_shown(plan: RolloutPlan, good_within_ns: float | None = None) -> RolloutPlan:
-    """A plan that reads the columns of all figures that are shown; not one to decide by."""
+    """A plan that reads the columns of all figures that are shown; not for decisions."""
     checks = (*plan.guardrails, *assumed_checks(plan, good_within_ns))
     return replace(plan, guardrails=checks, slices=plan.slices or DEFAULT_SLICES)
 
@@ -240,7 +240,7 @@ def compare_cohorts(compared: ComparedCohorts) -> CohortComparison:
 
 
 def _applied(compared: ComparedCohorts) -> tuple[RolloutPlan, tuple[CheckResult, ...]]:
-    """The plan with the checks that take part, and their results; where a verdict has them, those that it names."""
+    """The plan with the checks that take part, and their results; if a verdict is logged, the checks that it names."""
     if not compared.logged:
         applied = applied_checks(compared.plan, compared.candidate, compared.control)
         return applied.plan, applied.results
@@ -299,7 +299,7 @@ def _is_like(one: Check, other: Check) -> bool:
 
 
 def _sample_ratio(compared: ComparedCohorts) -> SampleRatio | None:
-    """The units against the stage's shares; None where no plan states them, or they changed in between."""
+    """The units against the stage's shares; None if no plan states them, or they changed in between."""
     if compared.stage is None or not compared.stage.has_control:
         return None
     return sample_ratio(compared.stage, compared.units, compared.plan.unit, compared.plan.completeness.sample_ratio_p)
@@ -341,7 +341,7 @@ class ComparisonSentence:
 
 
 def comparison_sentence(comparison: CohortComparison, limited: str | None = None) -> ComparisonSentence:
-    """The comparison in a sentence; `limited` says why nothing may be claimed of the service, if nothing may.
+    """The comparison in a sentence; `limited` is the reason if no claim about the service is possible.
 
     As in a rollout, incompleteness comes before any figure: there is no verdict then.
     """

@@ -49,11 +49,11 @@ class CohortTurns:
     nameless_turns: int = 0
 
     def number(self, name: str) -> Floats | None:
-        """A column of numbers; None where there is no such column."""
+        """A column of numbers; None if there is no such column."""
         return np.frombuffer(self.numbers[name], _FLOAT) if name in self.numbers else None
 
     def code(self, name: str) -> Codes:
-        """A column of codes. Raises KeyError where there is no such column."""
+        """A column of codes. Raises KeyError if there is no such column."""
         return np.frombuffer(self.codes[name], _CODE).astype(np.int64)
 
     def has_outcome(self, *outcomes: str) -> NDArray[np.bool_]:
@@ -67,12 +67,12 @@ class CohortTurns:
 
     @property
     def unfinished(self) -> NDArray[np.bool_]:
-        """A mask of the turns that were cut or are still pending: without a value they may have been of any length."""
+        """A mask of the turns that were cut or are still pending: without a value they may have had any length."""
         return self.has_outcome("cut", "pending")
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """A mask of the turns that were said as recorded."""
+        """A mask of the turns that were spoken as recorded."""
         return ~self.has_outcome("invalid")
 
     @property
@@ -92,7 +92,7 @@ class CohortTurns:
 
     @property
     def are_users_known(self) -> bool:
-        """Whether users were asked for and every turn names one."""
+        """Whether users are the units and every turn names one."""
         return self.unnamed_turns == 0
 
     @property

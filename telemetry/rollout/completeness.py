@@ -25,8 +25,8 @@ DETECTED: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class AssignedUnits:
-    """Units of one cohort that met no other: how many are known, and how many calls do not say of which unit they
-    are."""
+    """Units of one cohort that met no other: the number of known ones, and the number of calls that do not name their
+    unit."""
 
     known: int = 0
     unnamed_calls: int = 0
@@ -34,8 +34,8 @@ class AssignedUnits:
 
 @dataclass(frozen=True, slots=True)
 class UnitCounts:
-    """Units (calls or users) of both cohorts, and those that met both: they can be compared with none. A call that does
-    not name its user counts as one."""
+    """Units (calls or users) of both cohorts, and those that met both, which cannot be compared. A call that does not
+    name its user counts as one."""
 
     units: int = 0
     contaminated: int = 0
@@ -98,7 +98,7 @@ class SampleRatio:
 
 
 def sample_ratio(stage: Stage, counts: UnitCounts, unit: AssignmentUnit, limit: float) -> SampleRatio | None:
-    """The split against the stage's shares (exact binomial test, two-sided); None where no unit is known.
+    """The split against the stage's shares (exact binomial test, two-sided); None if no unit is known.
 
     Raises ValueError for a stage without a control.
     """
@@ -141,7 +141,7 @@ def _largest_p_value(first: AssignedUnits, second: AssignedUnits, expected: floa
 
 def _detectable_loss(first: AssignedUnits, second: AssignedUnits, expected: float, limit: float) -> float | None:
     """The smallest share of the first's units whose loss leaves so few of them, among as many known units as there are,
-    that the test finds it with a probability of DETECTED. None where it finds no loss."""
+    that the test detects it with a probability of DETECTED. None if it detects no loss."""
     from scipy import special
 
     units, unnamed = first.known + second.known, first.unnamed_calls
@@ -192,7 +192,7 @@ def _detectable(loss: float | None, control_loss: float | None, candidate: str, 
 
 
 def _rounded_up(loss: float) -> float:
-    """Round up to two digits: a loss that is stated is found at least as often."""
+    """Round up to two digits: a stated loss is detected at least that often."""
     size = 10 ** (1 - math.floor(math.log10(loss)))
     return math.ceil(loss * size) / size
 
@@ -212,7 +212,7 @@ class CountedCohort(Protocol):
 
 
 def too_much_lost(lost: float | None, limits: Completeness, *, is_planned: bool) -> list[str]:
-    """The telemetry that is missing; nothing where that is not known."""
+    """The sentence on missing telemetry; none if the loss is not known."""
     if lost is None or lost <= limits.telemetry_loss:
         return []
     limit = limits.telemetry_loss
@@ -220,7 +220,7 @@ def too_much_lost(lost: float | None, limits: Completeness, *, is_planned: bool)
 
 
 def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, is_planned: bool) -> list[str]:
-    """The cohorts of which too many turns are invalid."""
+    """The sentences on cohorts with too many invalid turns."""
     return [
         f"{percent(cohort.invalid_share, limits.invalid_turns)} of the turns of {cohort.cohort} are invalid, "
         f"{_allowed(limits.invalid_turns, is_planned)}: these turns say nothing about the service"
@@ -230,14 +230,14 @@ def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, 
 
 
 def nameless(of: CohortTurns) -> str:
-    """Return how many turns of a cohort's calls name no cohort, as half a sentence."""
+    """Describe how many turns of a cohort's calls name no cohort, as half a sentence."""
     every = of.turns + of.nameless_turns
     return f"{number(of.nameless_turns)} of {turns(every)} of calls of {of.cohort} name no cohort"
 
 
 def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> list[str]:
-    """The cohorts to which turns are missing that name none: those that broke down before a flag was asked, or whose
-    slow stage, which would have named it, never came."""
+    """The sentences on cohorts that lack turns without a name: turns that broke down before a flag was evaluated, or
+    whose slow stage, which would have named it, never arrived."""
     return [
         f"{nameless(cohort)} ({percent(cohort.nameless_share, limits.invalid_turns)}), "
         f"{_allowed(limits.invalid_turns, is_planned=True)}: let the span of every turn name it"
@@ -247,13 +247,13 @@ def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> l
 
 
 def met_both(counts: UnitCounts, unit: str) -> str:
-    """Return how many units met both cohorts, as half a sentence."""
+    """Describe how many units met both cohorts, as half a sentence."""
     calls = " and calls that name none" if counts.unnamed_calls else ""
     return f"{number(counts.contaminated)} of {count(counts.units, unit)}{calls} met both cohorts"
 
 
 def too_many_contaminated(counts: UnitCounts, limits: Completeness, unit: str, *, is_planned: bool) -> list[str]:
-    """The units that met both cohorts, where they are too many; `unit` is what is assigned to a cohort."""
+    """The sentence on units that met both cohorts, if they are too many; `unit` is what is assigned to a cohort."""
     if counts.contaminated_share <= limits.contaminated_units:
         return []
     share = percent(counts.contaminated_share, limits.contaminated_units)
@@ -264,7 +264,7 @@ def too_many_contaminated(counts: UnitCounts, limits: Completeness, unit: str, *
 
 
 def mismatch(ratio: SampleRatio | None, candidate: str) -> list[str]:
-    """Sizes of the cohorts that do not fit the plan's share."""
+    """The sentence on sizes of the cohorts that do not fit the plan's share."""
     if ratio is None or not ratio.is_mismatch:
         return []
     return [

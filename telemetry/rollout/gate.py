@@ -92,8 +92,8 @@ class GateVerdict:
 
 
 def first_history(plan: RolloutPlan, now_unix_ns: int | None = None) -> RolloutHistory:
-    """The history of a rollout that has not been looked at yet. Where the plan does not say when it begins, it begins
-    now: earlier turns are not of this rollout. Without either moment it begins with the first turn."""
+    """The history of a rollout before its first look. If the plan does not state its start, it begins now: earlier
+    turns are not of this rollout. Without either time it begins with the first turn."""
     return RolloutHistory(
         plan=plan.name,
         fingerprint=plan.fingerprint,
@@ -103,7 +103,7 @@ def first_history(plan: RolloutPlan, now_unix_ns: int | None = None) -> RolloutH
 
 
 def decide(plan: RolloutPlan, evidence: RolloutEvidence, history: RolloutHistory, now_unix_ns: int) -> GateVerdict:
-    """The verdict on the stage at which the history is. Raises ConfigError where the plan has no such stage."""
+    """The verdict on the history's current stage. Raises ConfigError if the plan has no such stage."""
     stage = plan.stage(history.stage)
     judged = _Judged(plan, stage, evidence, history, now_unix_ns)
     verdict, reasons = judged.decision()
@@ -179,7 +179,7 @@ class _Judged:
         return f"{words[verdict]} {cohort}: {reasons[0]}{more}"
 
     def turns_needed(self) -> int | None:
-        """The most that any check, or the stage, waits for."""
+        """The most turns that any check, or the stage, waits for."""
         fewest = max(0, self.stage.fewest_turns - self.evidence.candidate.eligible_turns)
         if not self.checks:
             return None
@@ -259,7 +259,8 @@ class _Judged:
         return [*reasons, *mismatch(self.ratio, self.plan.candidate)]
 
     def _several_services(self) -> list[str]:
-        """Endpoints have addresses instead of names: each cohort may have one of its own."""
+        """Report several services of a cohort. Endpoints have addresses instead of names: each cohort may have its
+        own."""
         every, is_named = self.evidence.every_service, self.plan.source == "service"
         several = len(every) if is_named else max(map(len, self.evidence.services))
         if self.plan.services or several < 2:

@@ -75,12 +75,12 @@ class Check:
 
     @property
     def fraction(self) -> float:
-        """The quantile's place, 0.95 for p95."""
+        """The fraction of the quantile, 0.95 for p95."""
         return FRACTIONS[self.statistic]
 
     @property
     def counted_by(self) -> str | None:
-        """The name of the objective whose turns it counts: that of a file, or for good turns one of its own."""
+        """The name of the objective whose turns it counts: one of a file, or for good turns its own."""
         if self.kind == "good_turns":
             return f"{self.metric} within {self._good_within:g}"
         return self.objective if self.kind == "objective" else None
@@ -100,7 +100,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """The compared figure in words: `p95 of voice to voice`."""
+        """The compared figure as text: `p95 of voice to voice`."""
         match self.kind:
             case "quantile":
                 return f"{self.statistic} of {METRICS[self.metric].phrase}"
@@ -123,17 +123,17 @@ class Check:
                 return f"{self.kind.replace('_', ' ')} ratio"
 
     def format_margin(self) -> str:
-        """The margin for people."""
+        """The formatted margin."""
         if self.figure_kind == "share":
             return declared_points(self.margin)
         return declared_figure(self.margin, self.figure_kind)
 
     def format(self, value: float | None) -> str:
-        """A figure of this check for people."""
+        """A formatted figure of this check."""
         return significant(value) if self.kind == "cost_per_turn" else figure(value, self.figure_kind)
 
     def format_difference(self, value: float | None) -> str:
-        """A difference of two figures for people, with its direction; of shares in percentage points."""
+        """A formatted difference of two figures, with its sign; for shares in percentage points."""
         return signed_difference(value, "ratio" if self.kind == "cost_per_turn" else self.figure_kind)
 
 
@@ -143,9 +143,9 @@ DEFAULT_CACHE_MISSES: Final = Check("cache_misses", "cache_misses", _DEFAULT_CAC
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A step of the rollout: the candidate's share of all callers, and what has to be there before the next one.
+    """A step of the rollout: the candidate's share of all callers, and the conditions for the next one.
 
-    `control_share` is what the control gets; less than the rest where further cohorts are served.
+    `control_share` is the control's share; less than the rest if further cohorts are served.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Stage:
 
     @property
     def has_control(self) -> bool:
-        """Whether there is anything to compare with."""
+        """Whether there is a control to compare with."""
         return self.control_share > 0
 
 
@@ -235,7 +235,7 @@ class RolloutPlan:
         return (self.primary, *self.guardrails)
 
     def stage(self, name: str) -> Stage:
-        """The stage of this name. Raises ConfigError for another one."""
+        """The stage of this name. Raises ConfigError for an unknown one."""
         stage = next((stage for stage in self.stages if stage.name == name), None)
         if stage is None:
             known = ", ".join(stage.name for stage in self.stages)
@@ -267,7 +267,7 @@ class RolloutPlan:
         return tuple(check.objective for check in self.checks if check.objective is not None)
 
     def with_promises(self, promises: Mapping[str, str]) -> "RolloutPlan":
-        """The plan with what each of its objectives promises, which is then part of its fingerprint.
+        """The plan with the targets of its objectives, which are then part of its fingerprint.
 
         Raises ConfigError for an objective that is not among them.
         """
@@ -317,12 +317,12 @@ def _conflict(one: RolloutPlan, other: RolloutPlan) -> Iterable[str]:
 
 
 def slice_name(dimension: str, value: str) -> str:
-    """A slice for people: `noise = clean`."""
+    """The display name of a slice: `noise = clean`."""
     return f"{NAME_OF.get(dimension, dimension)} = {value}"
 
 
 def moment(unix_ns: int) -> str:
-    """A moment for sentences, in UTC."""
+    """A time for sentences, in UTC."""
     return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -330,7 +330,7 @@ Decision = Literal["promote", "hold", "roll_back"]
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One look at a stage: when, over how many eligible turns of each cohort, and what the verdict was."""
+    """One look at a stage: its time, the numbers of eligible turns of each cohort, and the verdict."""
 
     at_unix_ns: int
     stage: str
@@ -340,7 +340,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class RolloutHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The position of a rollout, and every look that was taken at it. `fingerprint` is the plan's."""
+    """The current stage of a rollout, and every look at it so far. `fingerprint` is the plan's."""
 
     plan: str
     fingerprint: str
@@ -355,7 +355,7 @@ class RolloutHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def is_rolled_back(self) -> bool:
-        """Whether any look ended so: more looks do not undo it."""
+        """Whether any look ended in a roll back, which later looks do not undo."""
         return any(look.verdict == "roll_back" for look in self.looks)
 
     def with_look(self, look: Look) -> "RolloutHistory":

@@ -1,5 +1,6 @@
 """The file `rollout.toml`, as pydantic models; every fault is reported at once, with its line. A field's description
-says how to mend it."""
+says how to fix it.
+"""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -95,7 +96,7 @@ def _margin_number(value: object) -> float | None:
 
 
 def _given(margin: float | None) -> float:
-    """A margin that the rules of its table have let pass."""
+    """A margin that the rules of its table have accepted."""
     if margin is None:
         raise ValueError("a margin that the rules of its table refuse has passed them")
     return margin
@@ -130,7 +131,7 @@ class _StageTable(_TomlTable):
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """Shares are parts of one whole."""
+        """Check that the shares add up to at most one."""
         both = {"share", "control_share"}
         if both <= set(table) and not both & set(faulty) and table["share"] + table["control_share"] > 1 + 1e-9:
             yield ("control_share",), "is more than the candidate leaves; the two shares add up to 1 at most"
@@ -295,7 +296,7 @@ class _PlanTable(_TomlTable):
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
-        """Stages have names of their own and grow; nothing is checked twice."""
+        """Check that stages have unique names and grow, and that nothing is checked twice."""
         if "stages" not in faulty and isinstance(table.get("stages"), list):
             yield from _between_stages(table["stages"])
         if "guardrails" not in faulty and isinstance(table.get("guardrails"), list):
@@ -309,7 +310,7 @@ class _PlanTable(_TomlTable):
                 )
 
     def plan(self) -> RolloutPlan:
-        """The plan as the gate reads it; the tail and cache misses are watched where the file does not say by how much,
+        """The plan for the gate; the tail and cache misses are checked with default margins if the file states none,
         and cache misses may be left out."""
         guardrails = [table.guardrail() for table in self.guardrails]
         kinds = {guardrail.kind for guardrail in guardrails}

@@ -1,4 +1,4 @@
-"""Progress of a rollout, from the verdicts that its log keeps: stages, bounds over time, and when it may go on. Pure.
+"""Progress of a rollout, from the verdicts in its log: stages, bounds over time, and when it may continue. Pure.
 
 Figures are those of the verdicts: nothing is estimated again, so a page and `rollout check` agree.
 """
@@ -31,14 +31,14 @@ FEWEST_TURNS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class TrafficForecast:
-    """Turns of the candidate a second at present, and when the needed ones will have arrived at this rate."""
+    """Turns of the candidate per second at present, and when the needed ones will have arrived at this rate."""
 
     turns_per_s: float
     due_unix_ns: int
 
 
 def forecast(taken: Sequence[Look], turns_needed: int | None) -> TrafficForecast | None:
-    """Forecast by the looks at the present stage; None without a rate, and where the number needed is not known."""
+    """Forecast from the looks at the current stage; None without a rate, or if the number needed is not known."""
     if not taken or turns_needed is None:
         return None
     last = taken[-1]
@@ -60,7 +60,7 @@ _FARTHEST_NS: Final = 365 * 24 * _HOUR_NS
 
 @dataclass(frozen=True, slots=True)
 class LoggedVerdict:
-    """A verdict that is kept: when, and at which stage."""
+    """A stored verdict with its time and its stage."""
 
     at_unix_ns: int
     stage: str
@@ -74,12 +74,12 @@ class LoggedVerdict:
 
     @property
     def candidate_turns(self) -> int:
-        """The number of the candidate's turns that it is over."""
+        """The number of the candidate's turns that it covers."""
         return 0 if self.verdict.cohorts is None else self.verdict.cohorts.candidate.turns
 
     @property
     def look(self) -> Look:
-        """The look that it was taken at."""
+        """The look that led to it."""
         cohorts = self.verdict.cohorts
         return Look(
             at_unix_ns=self.at_unix_ns,
@@ -92,7 +92,7 @@ class LoggedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """A stage: the candidate's share of callers, and how far the rollout is with it."""
+    """A stage: the candidate's share of callers, and its state in the rollout."""
 
     name: str
     share: float
@@ -122,17 +122,17 @@ class Funnel:
     limit: float | None = None
 
     def text(self, value: float | None) -> str:
-        """A figure of it."""
+        """A formatted figure of the check."""
         return percent(value, self.limit) if self.unit == "share" else difference_text(value, self.unit)
 
     def bounds_text(self, point: FunnelPoint) -> str:
-        """The bounds of a look, as far as there are any."""
+        """The bounds of a look as text, if there are any."""
         sides = (None if self.unit == "share" else point.lower, point.upper)
         return sentences.interval(*(None if side is None else self.text(side) for side in sides)) or DASH
 
     @property
     def limit_text(self) -> str:
-        """The limit in words: `margin 100 ms`, or `5 % may be`."""
+        """The limit as text: `margin 100 ms`, or `5 % may be`."""
         if self.limit is None:
             return DASH
         if self.unit == "share":
@@ -142,8 +142,8 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """A check of a verdict as people read it. `beyond` is the share that decides a check of a quantile, "" of another
-    check; `used` says how many turns have a value, "" where all have. `allowed` is the share that may be beyond."""
+    """A check of a verdict as text. `beyond` is the share that decides a check of a quantile, "" for another check;
+    `used` is how many turns have a value, "" if all have. `allowed` is the share that may be beyond."""
 
     name: str
     status: str
@@ -165,7 +165,7 @@ class CheckRow:
 
     @property
     def status_text(self) -> str:
-        """The status in words, and how many turns it is taken over where some have no value."""
+        """The status as text, and the number of turns behind it if some have no value."""
         words = STATUS_WORDS.get(self.status, self.status)
         return f"{words}, {self.used}" if self.used else words
 
@@ -222,7 +222,7 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
 
 
 def cause_of(verdicts: Sequence[LoggedVerdict]) -> LoggedVerdict | None:
-    """The verdict that rolled back, where the newest only says that it did; else None."""
+    """The verdict that rolled back, if the newest only repeats it; else None."""
     if not verdicts or verdicts[-1].decision != "roll_back":
         return None
     first = next(logged for logged in verdicts if logged.decision == "roll_back")
@@ -247,8 +247,8 @@ def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: 
 
 
 def _turns_per_ns(verdicts: Sequence[LoggedVerdict], stage: str) -> float | None:
-    """Return how fast turns of the candidate come at a stage at present, as `traffic` counts it; at the first look, how
-    fast they came since the stage began."""
+    """Return the rate of the candidate's turns at a stage at present, as `traffic` counts it; at the first look, the
+    rate since the stage began."""
     looks = [logged for logged in verdicts if logged.stage == stage]
     if not looks:
         return None
@@ -296,13 +296,13 @@ def _point_of_share(at: LoggedVerdict, shares: BeyondShares | None) -> FunnelPoi
 
 
 def explanation_of(rows: Sequence[CheckRow]) -> str | None:
-    """Explain the shares of quantile checks, by the first of them; None where there is none."""
+    """Explain the shares of quantile checks, by the first of them; None if there are none."""
     allowed = next((row.allowed for row in rows if row.allowed is not None), None)
     return None if allowed is None else sentences.explanation(allowed)
 
 
 def logged_row(check: CheckVerdict, name: str) -> CheckRow:
-    """A check of a verdict as people read it, under a name."""
+    """A check of a verdict as text, under a name."""
     unit, shares, status = check.unit, check.shares, check.status
     if isinstance(check, SliceVerdict):
         status = "worse" if check.is_worse else "not shown to be worse"
@@ -338,12 +338,12 @@ def check_name(check: CheckVerdict, plan: RolloutPlan | None) -> str:
 
 
 def check_row(result: CheckResult) -> CheckRow:
-    """A check as people read it."""
+    """A check as text."""
     return logged_row(check_verdict(result), result.check.sentence)
 
 
 def slice_row(result: SliceResult) -> CheckRow:
-    """A slice as people read it."""
+    """A slice as text."""
     return logged_row(slice_verdict(result), slice_name(result.dimension, result.value))
 
 
@@ -360,7 +360,7 @@ def _margin_text(value: float, unit: str) -> str:
 
 
 def difference_text(value: float | None, unit: str) -> str:
-    """A difference for people; `unit` is `s`, `ratio` or `cost`."""
+    """A formatted difference; `unit` is `s`, `ratio` or `cost`."""
     if unit == "s":
         return signed_difference(None if value is None else value * NS_PER_S, "ns")
     return signed_difference(value, "ratio" if unit == "cost" else "share")

@@ -76,8 +76,8 @@ class _ShareErrors:
 def quantile_difference(
     candidate: CheckSample, control: CheckSample, fraction: float, confidence: float = CONFIDENCE
 ) -> QuantileDifference:
-    """The difference of the quantiles at `fraction`; paired where both samples name the utterances. Raises TooFewError
-    where there is no interval."""
+    """The difference of the quantiles at `fraction`; paired if both samples name the utterances. Raises TooFewError if
+    there is no interval."""
     both = _cohorts(candidate, control, math.ceil(FEWEST_BEYOND / min(fraction, 1 - fraction)))
     quantiles = [_quantile(cohort.values, fraction) for cohort in both]
     if any(math.isinf(value) for value in quantiles):
@@ -149,7 +149,7 @@ class _Ranks:
     error: float
 
     def above(self, fraction: float, size: int) -> int | None:
-        """The rank among `size` values, from 1; None where no value is so far up."""
+        """The rank among `size` values, from 1; None if there are too few values above."""
         rank = 1 + float(scipy.special.bdtrik(1 - self.error, self.independent, fraction))
         return math.ceil(size * rank / self.independent - 1e-9) if rank <= self.independent else None
 

@@ -1,4 +1,4 @@
-"""Sentences of a verdict about its checks, for people. Pure.
+"""Sentences of a verdict about its checks. Pure.
 
 A quantile is judged by a share of turns, so the share comes first; the quantiles are for reading.
 """
@@ -46,7 +46,7 @@ def _bounds(result: CheckResult) -> str:
 
 
 def interval(lower: str | None, upper: str | None) -> str:
-    """Bounds that are written already, with their unit once; either may be missing, as nothing bounds that side."""
+    """Formatted bounds, with their unit once; either may be missing if that side has no bound."""
     if lower is None:
         return "" if upper is None else f"at most {upper}"
     if upper is None:
@@ -65,7 +65,7 @@ def worse(result: CheckResult) -> str:
 
 
 def above_control(result: CheckResult) -> str:
-    """The figures that a roll back is about, and those of both cohorts."""
+    """The figures behind a roll back, and those of both cohorts."""
     shares, margin = result.shares, result.check.format_margin()
     if shares is None:
         return f"{figures(result)}, margin {margin}{_used(result)}"
@@ -79,7 +79,7 @@ def above_control(result: CheckResult) -> str:
 
 
 def within(result: CheckResult) -> str:
-    """The sentence on a check that lets a candidate pass."""
+    """The sentence on a check that a candidate passes."""
     return f"{result.check.sentence} is within {result.check.format_margin()}: {against_margin(result)}{_used(result)}"
 
 
@@ -101,7 +101,7 @@ def undecided(result: CheckResult) -> str:
 
 
 def against_margin(result: CheckResult) -> str:
-    """The figures that a promotion is about, and those of both cohorts."""
+    """The figures behind a promotion, and those of both cohorts."""
     shares = result.shares
     if shares is None:
         return figures(result)
@@ -115,7 +115,7 @@ def against_margin(result: CheckResult) -> str:
 
 
 def used(turns_with_value: int, eligible: int) -> str:
-    """Return how many turns a figure is taken over, where some have no value: `1,519 of 1,813 turns`; else nothing."""
+    """Return the number of turns behind a figure if some have no value: `1,519 of 1,813 turns`; else nothing."""
     return f"{number(turns_with_value)} of {turns(eligible)}" if turns_with_value < eligible else ""
 
 

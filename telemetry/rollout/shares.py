@@ -71,7 +71,7 @@ class Excess:
 
     @property
     def z(self) -> float:
-        """The value in standard errors; 0 where nothing varies and nothing differs."""
+        """The value in standard errors; 0 if nothing varies and nothing differs."""
         if self.standard_error > 0:
             return self.value / self.standard_error
         return math.copysign(math.inf, self.value) if self.value else 0.0
@@ -117,7 +117,7 @@ class ComparedShares:
 
 @dataclass(frozen=True, slots=True)
 class _Excesses:
-    """The shares of values that one cohort lacks more of than the other; at most one of the two is above 0."""
+    """The shares of values by which one cohort lacks more than the other; at most one of the two is above 0."""
 
     candidate: float
     control: float
@@ -137,7 +137,7 @@ def _part_of_rest(excess: float, common: float) -> float:
 def compare_quantile(candidate: CheckSample, control: CheckSample, fraction: float, margin: float) -> ComparedShares:
     """The shares beyond the control's quantile at `fraction`, and beyond it by more than `margin`.
 
-    Raises TooFewError, also where so many turns of the control were not answered that its quantile is one of them.
+    Raises TooFewError, also if so many turns of the control were not answered that its quantile is one of them.
     """
     _expect_threshold(control, fraction)
     missing, allowed = _Excesses.of(candidate, control), round(1 - fraction, 12)
@@ -350,7 +350,7 @@ def lowest_quantile(values: Floats, fraction: float) -> float:
 
 
 def expect_independent(sample: CheckSample) -> None:
-    """Raises TooFewError where the turns come from too few calls (users, utterances), or one of them has too many."""
+    """Raise TooFewError if the turns come from too few calls (users, utterances), or one of them has too many."""
     _expect_clusters(sample.clusters, sample.unit)
     if sample.pairs is not None:
         _expect_clusters(sample.pairs, "utterance")

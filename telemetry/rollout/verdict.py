@@ -1,4 +1,4 @@
-"""A rollout's verdict as it is kept and answered: in the store's rows, in `--json`, and by a sidecar. Pure.
+"""A rollout's verdict as it is stored and answered: in the store's rows, in `--json`, and by a sidecar. Pure.
 
 Its fields are the keys of the JSON object. Durations are in seconds, shares are ratios.
 """
@@ -93,7 +93,7 @@ class SliceVerdict(CheckVerdict, frozen=True, kw_only=True):
 
 
 class RolloutVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """See `gate.GateVerdict`. Where the evidence could not be read, there are no cohorts."""
+    """See `gate.GateVerdict`. If the evidence could not be read, there are no cohorts."""
 
     verdict: Decision
     sentence: str
@@ -113,19 +113,19 @@ class RolloutVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needed_sentence(self) -> str | None:
-        """The number of turns that it still waits for, in words; None where it waits for none, or that is not known."""
+        """The number of turns that it still waits for, as text; None if it waits for none, or that is not known."""
         if not self.turns_needed or self.cohorts is None:
             return None
         return f"about {turns(self.turns_needed)} more of {self.cohorts.candidate.name} are needed"
 
     @property
     def other_reasons(self) -> tuple[str, ...]:
-        """The reasons that the sentence does not hold; a promotion needs none."""
+        """The reasons that are not in the sentence; a promotion needs none."""
         return () if self.verdict == "promote" else self.reasons[1:]
 
 
 def rollout_verdict(plan: RolloutPlan, verdict: GateVerdict) -> RolloutVerdict:
-    """The gate's verdict as it is kept."""
+    """The gate's verdict in its stored form."""
     ratio, units = verdict.sample_ratio, verdict.units
     return RolloutVerdict(
         verdict=verdict.verdict,
@@ -155,12 +155,12 @@ def rollout_verdict(plan: RolloutPlan, verdict: GateVerdict) -> RolloutVerdict:
 
 
 def check_verdict(result: CheckResult) -> CheckVerdict:
-    """A check as it is kept."""
+    """A check in its stored form."""
     return CheckVerdict(**_fields(result))
 
 
 def slice_verdict(result: SliceResult) -> SliceVerdict:
-    """A slice as it is kept."""
+    """A slice in its stored form."""
     return SliceVerdict(
         dimension=result.dimension, value=result.value, is_worse=result.is_worse, **_fields(result.result)
     )
