@@ -60,12 +60,14 @@ OUTPUTS = {
     ("store check", "--json"): ["store"],
     ("store export", "--to"): ["store"],
 }
-# The first flag of each command is tried by a process, the others in the process of the test, where no second goes by
-# until a command begins; but for a command that another program takes the process over for.
+# The first flag of each command, or of the first command of a group, is tried by a process, the others in the process
+# of the test, where no second goes by until a command begins; but for a command that another program takes the process
+# over for.
 IN_A_PROCESS = {
     (command, flag)
     for command, flag in OUTPUTS
-    if command.startswith("corpus ") or flag == next(other for name, other in OUTPUTS if name == command)
+    if command.startswith("corpus ")
+    or (command, flag) == next(output for output in OUTPUTS if output[0].split()[0] == command.split()[0])
 }
 # Paths that are read; and the folder of a corpus whose maker is us.
 INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store", "prices", "prompts"}
