@@ -46,7 +46,7 @@ _FARTHEST_LIMIT: Final = 4
 _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}
 _NOT_WORSE: Final = "not shown to be worse"
 _STATES: Final = {"worse": "worse", "within": "within the margin", "shown": "shown, not judged"}
-_OF_LATENCY: Final = {
+_LATENCY_COLUMNS: Final = {
     "run": "run",
     "turns": "turns_text",
     "p50": "p50_text",
@@ -384,7 +384,7 @@ def load(run_details: Details, capacity: CapacityResult | None, objective_ms: fl
                 low, high = number(level.low), number(level.high)
                 calls = {"calls": level.high, "level": high if low == high else f"{low} to {high}"}
                 rows.append({**_latency(level.turns, level.p50, level.p95, level.p95_interval), "run": name, **calls})
-        columns = {"calls in flight": "level", **_OF_LATENCY}
+        columns = {"calls in flight": "level", **_LATENCY_COLUMNS}
         figures = table_of("latency against calls in flight", rows, columns)
     else:
         for step in capacity.steps:
@@ -417,7 +417,7 @@ def latency_by_profile(run_details: Details) -> Picture:
         for latency in details.latencies
     ]
     alternative = "p50 and p95 of voice to voice by the profile of the speech, clean first"
-    known = table_of("voice to voice by profile", rows, {"profile": "condition", **_OF_LATENCY})
+    known = table_of("voice to voice by profile", rows, {"profile": "condition", **_LATENCY_COLUMNS})
     return Picture(rows, _by_profile(rows, run_details, is_share=False), alternative, known)
 
 

@@ -185,13 +185,13 @@ def _difference(
     )
     try:
         if figure.fraction is not None:
-            return _of_quantile(known, samples, figure.fraction)
-        return _of_ratio(known, samples)
+            return _quantile_difference(known, samples, figure.fraction)
+        return _ratio_difference(known, samples)
     except TooFewError as error:
         return replace(known, reason=str(error))
 
 
-def _of_quantile(known: FigureDifference, samples: Sequence[CheckSample], fraction: float) -> FigureDifference:
+def _quantile_difference(known: FigureDifference, samples: Sequence[CheckSample], fraction: float) -> FigureDifference:
     baseline, candidate = samples
     quantiles = quantile_difference(candidate, baseline, fraction, CONFIDENCE)
     return replace(
@@ -205,7 +205,7 @@ def _of_quantile(known: FigureDifference, samples: Sequence[CheckSample], fracti
     )
 
 
-def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> FigureDifference:
+def _ratio_difference(known: FigureDifference, samples: Sequence[CheckSample]) -> FigureDifference:
     baseline, candidate = samples
     for sample in samples:
         expect_clusters(sample, FEWEST_CLUSTERS)

@@ -35,11 +35,11 @@ _MEANINGS: Final = {
     "constant": "the values do not vary: nothing can be said of their error",
     "unanswered": "so many turns were not answered that there is no such percentile",
 }
-_OF_UNANSWERED: Final = (
+_UNANSWERED_NOTE: Final = (
     "voice to voice: a turn that was not answered counts as longer than any wait, so these percentiles are above those "
     "of the answered turns alone"
 )
-_OF_UNBOUNDED: Final = (
+_UNBOUNDED_NOTE: Final = (
     "or more, or less: nothing bounds the difference on the other side, because too few turns lie beyond the "
     "percentile, or because those that do were not answered"
 )
@@ -149,10 +149,10 @@ def footnotes(comparison: RunComparison) -> list[str]:
         )
     notes += [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
     if any(row.unbounded for row in rows):
-        notes.append(_OF_UNBOUNDED)
+        notes.append(_UNBOUNDED_NOTE)
     compared = (comparison.baseline.turns, comparison.candidate.turns)
     if any(are_unanswered(of).any() for of in compared):
-        notes.append(_OF_UNANSWERED)
+        notes.append(_UNANSWERED_NOTE)
     return [*notes, f"the margin: {comparison.margin.sentence}; this figure is judged alone, by its own interval"]
 
 

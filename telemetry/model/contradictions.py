@@ -24,7 +24,7 @@ STAGES: Final = (
     *("tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"),
 )
 # A detector is sure of these only later, so that they may lie before the span that has them.
-_OF_THE_CALLER: Final = frozenset({"speech_start", "speech_end", "endpoint"})
+_CALLER_TIMESTAMPS: Final = frozenset({"speech_start", "speech_end", "endpoint"})
 # How long a detector may take to be sure that the caller has finished, where the turn's span begins only then.
 _DETECTED: Final = ("speech_end", "endpoint")
 _DETECTED_WITHIN_NS: Final = 10_000_000_000
@@ -92,7 +92,7 @@ def timestamp_contradictions(turn: Turn, evidence: SpanEvidence | None = None) -
         if name in at and at[name] < began_ns - TOLERANCE_NS:
             causes[name] = "before_turn"
     for name, span in evidence.bounds_by_timestamp.items() if evidence is not None else ():
-        if name in at and name not in causes and (cause := _of_span(name, at[name], span)) is not None:
+        if name in at and name not in causes and (cause := _span_contradiction(name, at[name], span)) is not None:
             causes[name] = cause
     for earlier, later in IN_ORDER:
         if earlier in at and later in at and not {earlier, later} & causes.keys() and at[later] < at[earlier]:
@@ -135,7 +135,7 @@ def without_contradictions(
     return msgspec.structs.replace(turn, **changes) if changes else turn
 
 
-def _of_span(name: str, at_ns: int, span: SpanBounds) -> Contradiction | None:
-    if name not in _OF_THE_CALLER and at_ns < min(span) - TOLERANCE_NS:
+def _span_contradiction(name: str, at_ns: int, span: SpanBounds) -> Contradiction | None:
+    if name not in _CALLER_TIMESTAMPS and at_ns < min(span) - TOLERANCE_NS:
         return "before_request"
     return "after_span" if at_ns > max(span) + TOLERANCE_NS else None

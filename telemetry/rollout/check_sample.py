@@ -89,7 +89,7 @@ FEWEST_CLUSTERS: Final = 20
 
 def clustered_variance(influence: Floats, groupings: Sequence[Codes]) -> float:
     """The variance of a figure of one cohort by one or two ways in which its turns belong together."""
-    ways = [_of_sums(_left_out(influence, codes), known_clusters(codes)) for codes in groupings]
+    ways = [_variance_of_sums(_left_out(influence, codes), known_clusters(codes)) for codes in groupings]
     return _both_ways(ways, total(influence**2))
 
 
@@ -103,7 +103,9 @@ def paired_variance(influences: tuple[Floats, Floats], samples: tuple[CheckSampl
             _left_out(influence, codes, size) for influence, codes in zip(influences, (candidate, control), strict=True)
         )
         known = known_clusters(np.concatenate([candidate, control + (0 if is_utterance else size)]))
-        ways.append(_of_sums(sums - control_sums if is_utterance else np.concatenate([sums, control_sums]), known))
+        ways.append(
+            _variance_of_sums(sums - control_sums if is_utterance else np.concatenate([sums, control_sums]), known)
+        )
     return _both_ways(ways, total(np.concatenate(influences) ** 2))
 
 
@@ -148,7 +150,7 @@ def _left_out(influence: Floats, clusters: Codes, size: int = 0) -> Floats:
     return np.divide(sums, 1 - share, out=np.zeros(share.size), where=share < 1)
 
 
-def _of_sums(sums: Floats, known: int) -> float:
+def _variance_of_sums(sums: Floats, known: int) -> float:
     return total(sums**2) * (known - 1) / known
 
 

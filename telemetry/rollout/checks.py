@@ -203,10 +203,10 @@ def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSa
     common = np.intersect1d(candidate.pairs, control.pairs)
     if not common.size:
         raise TooFewError("no utterance was heard by both cohorts; send both the same clips, or set paired = false")
-    return _of_pairs(candidate, candidate.pairs, common), _of_pairs(control, control.pairs, common)
+    return _with_pairs(candidate, candidate.pairs, common), _with_pairs(control, control.pairs, common)
 
 
-def _of_pairs(sample: CheckSample, pairs: NDArray[np.int64], common: NDArray[np.int64]) -> CheckSample:
+def _with_pairs(sample: CheckSample, pairs: NDArray[np.int64], common: NDArray[np.int64]) -> CheckSample:
     kept = np.isin(pairs, common)
     weights = None if sample.weights is None else sample.weights[kept]
     pairs = np.searchsorted(common, pairs[kept])

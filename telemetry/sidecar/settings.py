@@ -218,7 +218,7 @@ class SidecarSetting:
         return "give a path" if self.kind == "path" else "give a text"
 
 
-def _of_field(key: str, field: FieldInfo) -> SidecarSetting:
+def _setting_from(key: str, field: FieldInfo) -> SidecarSetting:
     marks = cast("dict[str, Any]", field.json_schema_extra)
     parts: list[Any] = [
         argument for argument in get_args(field.annotation) or (field.annotation,) if argument is not NoneType
@@ -239,7 +239,7 @@ def _of_field(key: str, field: FieldInfo) -> SidecarSetting:
     )
 
 
-SETTINGS: Final = tuple(_of_field(key, field) for key, field in SidecarSettings.model_fields.items())
+SETTINGS: Final = tuple(_setting_from(key, field) for key, field in SidecarSettings.model_fields.items())
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 # The path of the file itself, which is not a key of the file.
 CONFIG: Final = SidecarSetting(

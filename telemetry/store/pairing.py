@@ -177,12 +177,12 @@ def _paired(rows: Sequence[_Row]) -> Iterator[tuple[_Row, _Row]]:
             service = next((other for other in others if not row["response_id"] or not other["response_id"]), None)
         if service is not None:
             heard_by.setdefault(id(service), row)
-        yield row, _of_client(row, service)
+        yield row, _client_columns(row, service)
     for row in services:
-        yield row, _of_service(row, heard_by.get(row["first"]), runs.get(row["heard"]))
+        yield row, _service_columns(row, heard_by.get(row["first"]), runs.get(row["heard"]))
 
 
-def _of_client(client: _Row, service: _Row | None) -> _Row:
+def _client_columns(client: _Row, service: _Row | None) -> _Row:
     heard = {"heard_call": digest(client["trace_id"]) if client["trace_id"] else None}
     if service is None:
         return _NO_OTHER | heard | _stages(client, client)
@@ -192,7 +192,7 @@ def _of_client(client: _Row, service: _Row | None) -> _Row:
     return heard | _other(service) | (_stages(client, service, later_ns) if is_stated else _stages(client, client))
 
 
-def _of_service(service: _Row, client: _Row | None, heard_run: str | None) -> _Row:
+def _service_columns(service: _Row, client: _Row | None, heard_run: str | None) -> _Row:
     """The columns of a service's turn. A turn that figures exclude has nothing to compare with, and a repeated one has
     no stages."""
     is_first, columns = service["first"] == id(service), dict(_NO_OTHER)

@@ -114,7 +114,7 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
             is_headerless = suffix in _HEADERLESS_SUFFIXES
             segments = [FileSegment(0, content.seek(0, 2))] if is_headerless else find_segments(content)
             source = _Source(label, suffix, raw, start_s if len(segments) == 1 else 0.0)
-            streams = [_of_segment(stack, content, segment, source) for segment in segments]
+            streams = [_open_segment(stack, content, segment, source) for segment in segments]
             stream = streams[0] if len(streams) == 1 else _concatenated(streams, label, start_s)
         if not MIN_RATE_HZ <= stream.rate_hz <= MAX_RATE_HZ:
             raise CorpusError(
@@ -153,7 +153,7 @@ def _skipped(blocks: Iterator[Block], skip: int) -> Iterator[Block]:
             yield kept
 
 
-def _of_segment(stack: ExitStack, whole: BinaryIO, segment: FileSegment, source: _Source) -> Stream:
+def _open_segment(stack: ExitStack, whole: BinaryIO, segment: FileSegment, source: _Source) -> Stream:
     """Open one of the recordings in a file."""
     label = source.label
     if segment.loss is not None:

@@ -29,7 +29,7 @@ _FROM_SPEECH_END: Final[dict[Column, str]] = {
 # The latencies among them that cannot be negative; only an answer may begin before the end of the speech.
 _WAITS: Final[tuple[Column, ...]] = ("endpointing", "asr_final_latency")
 # Latencies that count from the beginning of a stage's span, and the metrics that have no value without them.
-_OF_STAGES: Final[dict[Column, tuple[str, ...]]] = {
+_STAGE_COLUMNS: Final[dict[Column, tuple[str, ...]]] = {
     "asr_final": ("asr_final_latency",),
     "llm_first_token": ("llm_first_token_latency", "llm_ttft", "tts_first_chunk_latency"),
     "tts_first_chunk": ("tts_first_chunk_latency",),
@@ -89,10 +89,10 @@ class _TurnReading:
         self._parts = parts
         self._framework = framework
         self._chosen = self._from_speech_end()
-        self._of_speech_end: dict[Column, _Stated] = {
+        self._speech_end_latencies: dict[Column, _Stated] = {
             column: stage for column, stage in self._chosen.items() if stage.fault is None
         }
-        self._of_stages = {column: self._stages(column) for column in _OF_STAGES}
+        self._stage_results = {column: self._stages(column) for column in _STAGE_COLUMNS}
         self._knows_speech = framework.turns != "outermost"
 
     def turn(self) -> Turn:
@@ -149,7 +149,7 @@ class _TurnReading:
             return True
         # If recognition states its end, a span without one belongs to the speech that begins the next turn.
         if any(read.column == "asr_final" for read in self._framework.reads):
-            return bool(self._of_stages["asr_final"])
+            return bool(self._stage_results["asr_final"])
         return bool(self._parts.of("asr"))
 
     @cached_property
@@ -171,7 +171,8 @@ class _TurnReading:
         if (partial := values.first_partial_unix_ns(self._parts.value("transcript_events"))) is not None:
             moments["asr_first_partial"] = partial
         latencies = [
-            Latency("speech_end", _FROM_SPEECH_END[column], stage.ns) for column, stage in self._of_speech_end.items()
+            Latency("speech_end", _FROM_SPEECH_END[column], stage.ns)
+            for column, stage in self._speech_end_latencies.items()
         ]
         return place(latencies, moments, self._parts.start_unix_ns)
 
@@ -190,7 +191,7 @@ class _TurnReading:
         }
         token = self._token
         if token is None and (self._chunk is not None or self._heard_unix_ns() is not None):
-            token = next((stage for stage in self._of_stages["llm_first_token"] if stage.fault is not None), None)
+            token = next((stage for stage in self._stage_results["llm_first_token"] if stage.fault is not None), None)
         stages: dict[Column, _Stated | None] = {
             "asr_final": self._final,
             "llm_first_token": token,
@@ -199,7 +200,7 @@ class _TurnReading:
         for column, stage in stages.items():
             fault = None if stage is None else stage.fault
             if fault is not None:
-                faults = {**dict.fromkeys(_OF_STAGES[column], fault), **faults}
+                faults = {**dict.fromkeys(_STAGE_COLUMNS[column], fault), **faults}
         # Without a common clock the distance of the first token from the end of the speech is unknown.
         for part in self._parts.of("asr"):
             if (skewed := self._parts.outside(part)) is not None and self._token is not None:
@@ -209,7 +210,7 @@ class _TurnReading:
     @cached_property
     def _reported(self) -> list[_Stated]:
         """The latencies that the service claims, including impossible ones."""
-        stage_results = (stage for stages in self._of_stages.values() for stage in stages)
+        stage_results = (stage for stages in self._stage_results.values() for stage in stages)
         return [stage for stage in (*self._chosen.values(), *stage_results) if stage.fault != "not_a_number"]
 
     @cached_property
@@ -218,7 +219,7 @@ class _TurnReading:
         before its first chunk does not count."""
         if "speaking" in self._framework.spans.values():
             return False
-        stating = {stage.part.span.span_id for stage in self._of_stages["tts_first_chunk"]}
+        stating = {stage.part.span.span_id for stage in self._stage_results["tts_first_chunk"]}
         broken_off = self._interrupted or self._parts.value("call_ended") is True
         return any(
             part.span.span_id in stating or not broken_off
@@ -228,16 +229,16 @@ class _TurnReading:
 
     @cached_property
     def _final(self) -> _Stated | None:
-        return self._of_stages["asr_final"][-1] if self._of_stages["asr_final"] else None
+        return self._stage_results["asr_final"][-1] if self._stage_results["asr_final"] else None
 
     @cached_property
     def _chunk(self) -> _Stated | None:
-        return min(self._of_stages["tts_first_chunk"], key=lambda stage: stage.at_unix_ns, default=None)
+        return min(self._stage_results["tts_first_chunk"], key=lambda stage: stage.at_unix_ns, default=None)
 
     @cached_property
     def _token(self) -> _Stated | None:
         """The first token of the answer that was spoken: an earlier generation may have called a tool."""
-        stages = self._of_stages["llm_first_token"]
+        stages = self._stage_results["llm_first_token"]
         until = self._chunk.at_unix_ns if self._chunk is not None else self._heard_unix_ns()
         if until is not None:
             stages = [stage for stage in stages if stage.at_unix_ns <= until]
@@ -320,7 +321,7 @@ class _TurnReading:
     def _moments(self) -> dict[str, int]:
         """The timestamps at which spans start or end, as the table says. Of the spans that can state a latency from the
         end of speech, only those that do are used: the others ended for another reason."""
-        stating = {stage.part.span.span_id for stage in self._of_speech_end.values()}
+        stating = {stage.part.span.span_id for stage in self._speech_end_latencies.values()}
         can_state = {read.span for read in self._framework.reads if read.column in _FROM_SPEECH_END} - {
             "turn",
             "user_turn",

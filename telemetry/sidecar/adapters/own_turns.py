@@ -26,7 +26,7 @@ _FAILURES: Final[dict[str, FailureKind]] = {
 # service which said it of its slow ones would be judged by the others. `pending` is for the sidecar alone to say.
 _NOT_OF_A_SERVICE: Final = frozenset({"cut", "invalid", "pending"})
 # Timestamps at which the reply had audio.
-_OF_AUDIO: Final = frozenset({"tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"})
+_AUDIO_TIMESTAMPS: Final = frozenset({"tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"})
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.structs.fields(Turn)}
 
 
@@ -36,7 +36,7 @@ def own_turn(parts: SpansOfTurn) -> Turn:
     if "tts_first_chunk" in moments:
         moments.setdefault("first_audio", moments["tts_first_chunk"])
     timestamps: dict[str, Any] = {f"{name}_perf_ns": moment.unix_ns for name, moment in moments.items()}
-    spoke = not _OF_AUDIO.isdisjoint(moments) or len(failed(parts.of("tts"))) < len(parts.of("tts"))
+    spoke = not _AUDIO_TIMESTAMPS.isdisjoint(moments) or len(failed(parts.of("tts"))) < len(parts.of("tts"))
     outcome: Outcome = "ok" if spoke else "no_reply"
     if outcome != "ok" and failed([*parts.own]):
         outcome = "error"

@@ -19,7 +19,7 @@ CALLS: Final = frozenset({"call", "call_end"})
 _TURNS: Final = frozenset({"turn", "user_turn"})
 _STAGES: Final = frozenset({"asr", "llm", "tts"})
 # A span of one of these roles implies a turn, whether the turn's own span has arrived or not.
-_OF_A_TURN: Final = frozenset({*_STAGES, "speaking"})
+_ROLES_IN_TURNS: Final = frozenset({*_STAGES, "speaking"})
 # Spans are nested a few levels deep; deeper nesting, or repeated ids, is not followed further.
 _LEVELS_MAX: Final = 100
 
@@ -99,7 +99,7 @@ class _Trace:
         parents = {part.span.parent_span_id for turn in turns for part in turn.outer()}
         stages: dict[str, list[Part]] = {}
         for part in self._parts:
-            if part.role.role not in _OF_A_TURN or part.role.layout == "outermost" or part.span.span_id in taken:
+            if part.role.role not in _ROLES_IN_TURNS or part.role.layout == "outermost" or part.span.span_id in taken:
                 continue
             around = [part, *self._above(part)]
             missing = around[-1].span.parent_span_id

@@ -41,7 +41,7 @@ TRACE_SPANS_MAX: Final = 3_000
 _FORGOTTEN_MAX: Final = 200_000
 PENDING: Final = "pending"
 # Spans with these roles are not lost if they belong to no turn.
-_OF_NO_TURN: Final = frozenset({*CALLS, "part"})
+_ROLES_WITHOUT_TURN: Final = frozenset({*CALLS, "part"})
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class TurnAssembly:
         trace.made, trace.wanted = made, wanted
         trace.wanted = {key: _with_late(stored, _before(trace, key, stored)) for key, stored in wanted.items()}
         trace.open_spans = len(unfinished)
-        trace.lost_spans = sum(trace.parts[span_id].role.role not in _OF_NO_TURN for span_id in unfinished)
+        trace.lost_spans = sum(trace.parts[span_id].role.role not in _ROLES_WITHOUT_TURN for span_id in unfinished)
         due_ns = min(waiting, default=None)
         if due_ns is not None and due_ns != trace.due_ns:
             heapq.heappush(self._due, (due_ns, trace_id))

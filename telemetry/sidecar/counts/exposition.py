@@ -51,7 +51,7 @@ class _TurnSeries:
             for name, family in shown.histograms.items()
         }
         # Finding the series of a histogram by its labels takes longer than counting in it.
-        self._of_labels: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._children: dict[tuple[str, ...], dict[str, Any]] = {}
         self._below_zero = None if below_zero is None else below_zero.metric(registry=registry)
         self._turns, self._cache, self._fallbacks = (
             family.metric(registry=registry) for family in (shown.turns, shown.cache, shown.fallbacks)
@@ -69,7 +69,7 @@ class _TurnSeries:
         trace_id = turn.trace_id
         is_id = len(trace_id) == _TRACE_ID_CHARS and trace_id.isascii() and trace_id.isalnum()
         exemplar = {"trace_id": trace_id} if is_id else None
-        children = self._of_labels.setdefault(labels, {})
+        children = self._children.setdefault(labels, {})
         for name, histogram in self._histograms.items():
             metric = METRICS[name]
             value = metric.value(turn)
@@ -84,7 +84,7 @@ class _TurnSeries:
 
     def forget(self, labels: dict[str, str]) -> None:
         """Remove the series that have these values of labels."""
-        self._of_labels.clear()
+        self._children.clear()
         for metric in (*self._histograms.values(), self._below_zero, self._turns, self._cache, self._fallbacks):
             if metric is not None:
                 metric.remove_by_labels(labels)
@@ -121,9 +121,9 @@ class Exposition:
         self._reasons = LabelValues(_REASONS_MAX, self._invalid.remove)
         self._numbers = SequenceNumbers()
         self._objectives = ObjectiveTurns(objectives)
-        self._of_services = CollectorRegistry()
-        self._reported = _TurnSeries(self._of_services, families.REPORTED, objectives)
-        self._revised = families.REVISED.metric(registry=self._of_services)
+        self._service_registry = CollectorRegistry()
+        self._reported = _TurnSeries(self._service_registry, families.REPORTED, objectives)
+        self._revised = families.REVISED.metric(registry=self._service_registry)
         self._services = LabelValues(SERVICES_MAX, self._forget_service)
         self._has_services = False
         for collect in (self._counted, *shown):
@@ -191,7 +191,7 @@ class Exposition:
         if self._has_services:
             # A latency that no service reports has no family.
             yield from (
-                family for family in self._of_services.collect() if family.samples or family.type != "histogram"
+                family for family in self._service_registry.collect() if family.samples or family.type != "histogram"
             )
         if self._state is not None:
             yield from _ingested(self._state.as_dict())

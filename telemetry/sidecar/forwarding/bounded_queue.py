@@ -279,10 +279,10 @@ FAMILIES: Final[dict[Family, _Values]] = {
 def forwarding_families(states: Sequence[DestinationState]) -> Iterator[Any]:
     """The families with their values; none without destinations."""
     for family, values in FAMILIES.items() if states else ():
-        yield family.of(_of_family(values, states))
+        yield family.of(_samples(values, states))
 
 
-def _of_family(values: _Values, states: Sequence[DestinationState]) -> Iterator[tuple[tuple[str, ...], float]]:
+def _samples(values: _Values, states: Sequence[DestinationState]) -> Iterator[tuple[tuple[str, ...], float]]:
     for state in states:
         value = values(state)
         if isinstance(value, Mapping):

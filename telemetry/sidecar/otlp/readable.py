@@ -46,7 +46,7 @@ _PAIR: Final = common_pb2.KeyValue.DESCRIPTOR.full_name
 _VALUE: Final = common_pb2.AnyValue.DESCRIPTOR.full_name
 
 
-def _of_bytes() -> descriptor_pool.DescriptorPool:
+def _pool_of_bytes() -> descriptor_pool.DescriptorPool:
     """OTLP's messages with bytes in place of texts, arrays and lists of pairs."""
     pool = descriptor_pool.DescriptorPool()
     for module in (common_pb2, resource_pb2, trace_pb2, metrics_pb2):
@@ -69,7 +69,7 @@ def _fields(messages: Iterable[DescriptorProto]) -> Iterator[FieldDescriptorProt
         yield from _fields(message.nested_type)
 
 
-_pool: Final = _of_bytes()
+_pool: Final = _pool_of_bytes()
 _official: Final = descriptor_pool.Default()
 
 

@@ -39,7 +39,7 @@ def routes(states: RolloutStates, access: Access) -> list[Route]:
         stage = request.query_params.get("stage")
         if stage is None or stage == state.stage:
             return _json(200, state.verdict)
-        return _of_stage(state, stage)
+        return _stage_answer(state, stage)
 
     def webhook(wanted: Decision) -> _Answer:
         async def answer(request: Request, _body: dict[str, Any]) -> Response:
@@ -104,7 +104,7 @@ def _unknown(states: RolloutStates, name: str) -> Response:
     return _refused(UNKNOWN, f"there is no rollout {name!r:.80}; {known}")
 
 
-def _of_stage(state: RolloutState, stage: str) -> Response:
+def _stage_answer(state: RolloutState, stage: str) -> Response:
     """Answer for a stage that is not the current one: a promoted stage remains promoted during the rollout, and a stage
     that has not begun holds."""
     rollout = state.verdict.rollout

@@ -166,7 +166,7 @@ FAMILIES: Final = (
     _gauge(series.ROLLOUT_MARGIN, "By how much the primary metric may be worse at most."),
 )
 _Samples = Mapping[tuple[str, ...], float | None]
-_OF_PRIMARY: Final = (
+_PRIMARY_FAMILIES: Final = (
     *(series.ROLLOUT_BEYOND_MARGIN, series.ROLLOUT_ALLOWED, series.ROLLOUT_EXCESS),
     *(series.ROLLOUT_DIFFERENCE, series.ROLLOUT_MARGIN),
 )
@@ -202,7 +202,7 @@ def _samples(states: RolloutStates, name: str) -> Mapping[str, _Samples]:
 
 def _primary_samples(primary: CheckVerdict | None) -> Mapping[str, _Samples]:
     """The samples of the primary check; a figure that is not known has none."""
-    samples: dict[str, _Samples] = {family: {} for family in _OF_PRIMARY}
+    samples: dict[str, _Samples] = {family: {} for family in _PRIMARY_FAMILIES}
     if primary is None:
         return samples
     shares = primary.shares

@@ -170,12 +170,12 @@ def run_limit(
     return generator_limit(known, asked_processes(declared).get(run_id), connection.now_unix_ns)
 
 
-_OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
+_TURN_AGGREGATES: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
 
 
 def generator(connection: StoreConnection, f: Filter) -> Generator:
     """Every figure of SUMMARY_FIGURES over a filter, from its turns and from the processes' gauges."""
-    turns, points = _of_turns(connection, f), _of_processes(connection, f)
+    turns, points = _turn_figures(connection, f), _process_figures(connection, f)
     return Generator(
         processes=max(turns["processes"], points["processes"]),
         figures={figure.name: _combined(figure, turns, points) for figure in SUMMARY_FIGURES},
@@ -185,11 +185,11 @@ def generator(connection: StoreConnection, f: Filter) -> Generator:
     )
 
 
-def _of_turns(connection: StoreConnection, f: Filter) -> dict[str, Any]:
+def _turn_figures(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     """A row with `v_NAME`, the combined value of a figure's column, and `n_NAME`, of how many turns."""
     where = turns_of(f) & viewed(f)
     columns = ", ".join(
-        f"{_OF_TURNS[figure.combine].format(figure.turn_column)} AS v_{figure.name}, "
+        f"{_TURN_AGGREGATES[figure.combine].format(figure.turn_column)} AS v_{figure.name}, "
         f"count({figure.turn_column}) AS n_{figure.name}"
         for figure in SUMMARY_FIGURES
         if figure.turn_column is not None
@@ -205,7 +205,7 @@ def _of_turns(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     return row
 
 
-def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
+def _process_figures(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     """Return the value of each gauge farthest from 0, and under `sum_GAUGE` the sum of each process's highest count."""
     where = points_of(f)
     statement = f"""

@@ -61,7 +61,7 @@ _WAS_HEARD: Final = f"""(first_audio_perf_ns IS NOT NULL OR {METRICS[HEADLINE].c
 # Most turns are of this kind: their values alone are judged, and nothing else is asked.
 _IS_PLAIN: Final = f"{ASKED} AND outcome = 'ok' AND NOT coalesce(len(contradicted_metrics) > 0, false)"
 # What the rules ask of the other turns, whatever the objective.
-_OF_THE_REST: Final = {"is_unanswered": IS_UNANSWERED, "was_heard": _WAS_HEARD}
+_REST_COLUMNS: Final = {"is_unanswered": IS_UNANSWERED, "was_heard": _WAS_HEARD}
 # Outcomes that leave a turn open whatever its values are.
 _UNDECIDED: Final = f"WHEN outcome = 'invalid' THEN {GENERATOR} WHEN outcome = 'pending' THEN {PENDING}"
 _BROKEN_OFF: Final = "failure_kind IS NOT DISTINCT FROM 'interrupted'"
@@ -278,7 +278,7 @@ def with_judgments(where: Condition, objectives: Sequence[Objective], source: So
         _check(objective)
     metrics = list(dict.fromkeys(METRICS[objective.metric] for objective in objectives if objective.metric is not None))
     shown = ", ".join(f"bool_or({_has_value(metric)}) AS shows_{metric.name}" for metric in metrics) or "NULL"
-    extra_columns = [f"CASE WHEN NOT is_plain THEN {sql} END AS {name}" for name, sql in _OF_THE_REST.items()]
+    extra_columns = [f"CASE WHEN NOT is_plain THEN {sql} END AS {name}" for name, sql in _REST_COLUMNS.items()]
     extra_columns += [
         f"NOT is_plain AND coalesce(list_contains(contradicted_metrics, '{metric.name}'), false) "
         f"AS denies_{metric.name}"

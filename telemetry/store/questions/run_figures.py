@@ -135,9 +135,9 @@ class _ReadRuns:
         self._starts = starts_by_run(connection)
         silent = [run_id for run_id, row in self._figures.items() if row["total"] and not row["connected"] + row["ok"]]
         self._unreached = unreached_runs(connection, silent)
-        self._counts = count_by_run(connection, _of("client"), objectives, "client")
+        self._counts = count_by_run(connection, _judged_by("client"), objectives, "client")
         if any(run.service is not None for run in self.known):
-            self._counts |= count_by_run(connection, _of("service"), objectives, "service")
+            self._counts |= count_by_run(connection, _judged_by("service"), objectives, "service")
 
     def listed(self, run: RunRecord) -> ListedRun:
         """A run with its figures, and unless it is in progress with its verdict."""
@@ -200,7 +200,7 @@ _NOTHING: Final[Row] = {
 }
 
 
-def _of(source: Source) -> Condition:
+def _judged_by(source: Source) -> Condition:
     """The condition of the turns that judge runs of callers, or days of services, outside ramps."""
     negation = "" if source == "service" else "NOT "
     return Condition(f"source = '{source}' AND {_STEADY} AND {negation}starts_with(run_id, '{SERVICE_RUN_PREFIX}')")

@@ -92,8 +92,8 @@ def _values_of(metric: Metric) -> Values:
 
 
 # A call connects, whatever its first turn asks.
-_OF_CONNECTING: Final = [_values_of(METRICS[CONNECT])]
-_OF_ANSWERS: Final = [_values_of(metric) for name, metric in METRICS.items() if name != CONNECT]
+_CONNECT_VALUES: Final = [_values_of(METRICS[CONNECT])]
+_ANSWER_VALUES: Final = [_values_of(metric) for name, metric in METRICS.items() if name != CONNECT]
 
 
 def summary(connection: StoreConnection, f: Filter = ANY) -> Summary:
@@ -132,7 +132,7 @@ def summed_up(
     delta, budget = paired(connection, f, is_many=is_many)
     behavior, speech_bounds, beside, retries = counts_of_turns(connection, f)
 
-    parts = {name: _cohort(name, figures.of_cohorts[name], steady, reasons, withheld) for name in (None, *cohorts)}
+    parts = {name: _cohort(name, figures.by_cohort_name[name], steady, reasons, withheld) for name in (None, *cohorts)}
     overall = parts.pop(None)
     summed = Summary(
         filter=f,
@@ -151,7 +151,7 @@ def summed_up(
         beside=beside,
         contradictions=contradictions(connection, f),
         lacks_old_turns=bool(cut_runs) if f.run_id is None else f.run_id in cut_runs,
-        phases=_phases(named, figures.of_phases, reasons, starts),
+        phases=_phases(named, figures.by_phase_name, reasons, starts),
         speech_bounds=speech_bounds,
         failures=failures(connection, f),
         remarks=remarks(connection, f),
@@ -199,8 +199,8 @@ class _MeasuredGroups:
     """A row for each cohort, None for all turns, and for each phase: of each metric how many values there are
     (`n_NAME`), its largest value, how many turns lack it, and its percentiles."""
 
-    of_cohorts: Mapping[str | None, Row]
-    of_phases: Mapping[str | None, Row]
+    by_cohort_name: Mapping[str | None, Row]
+    by_phase_name: Mapping[str | None, Row]
 
 
 def _figures(
@@ -217,7 +217,7 @@ def _figures(
     }
     by_cohort = Groups(whole | cohort_rows, judged(f) & valid(f), "cohort")
     by_phase = Groups(phase_rows, where, "phase")
-    for values, asked in ((_OF_ANSWERS, Condition(ASKED)), (_OF_CONNECTING, Condition("true"))):
+    for values, asked in ((_ANSWER_VALUES, Condition(ASKED)), (_CONNECT_VALUES, Condition("true"))):
         few = [quantity for quantity in values if quantity.name in PHASE_METRICS]
         for groups, of in ((by_cohort, values), (by_phase, few)):
             add_percentiles(connection, replace(groups, where=groups.where & asked), of, is_many=is_many)

@@ -402,10 +402,10 @@ def calls_turns(turns: Sequence[Turn]) -> list[TurnOfCall]:
     if not turns:
         return []
     zero = min(turn.started_perf_ns for turn in turns)
-    return [_of_call(turn, zero) for turn in sorted(turns, key=lambda turn: turn.turn_index)]
+    return [_on_call_clock(turn, zero) for turn in sorted(turns, key=lambda turn: turn.turn_index)]
 
 
-def _of_call(turn: Turn, zero_perf_ns: int) -> TurnOfCall:
+def _on_call_clock(turn: Turn, zero_perf_ns: int) -> TurnOfCall:
     first, end = _stretch([turn])
     value = METRICS[HEADLINE].value(turn)
     return TurnOfCall(
