@@ -60,7 +60,7 @@ KEPT = {
             "run": "--json",
             "runs": "--json",
             "store check": "--json",
-            "techniques": "--json",
+            "techniques": "--html",
         }.items()
     },
 }
@@ -90,8 +90,9 @@ def _pytest(*arguments: str) -> str:
 
 @cache
 def _every_day() -> list[str]:
-    """The names of the tests with processes and with a browser that run every day."""
-    out = _pytest("--collect-only", "-q", "tests/integration", "tests/browser")
+    """The names of the tests that run every day in the files of what is kept, and of those with a browser."""
+    files = sorted({name.partition("::")[0] for name in KEPT.values() if name.startswith(HERE)})
+    out = _pytest("--collect-only", "-q", *files, "tests/browser")
     return [line for line in out.splitlines() if "::" in line]
 
 
