@@ -1,6 +1,7 @@
 """Fixtures of all tests: a cache of rendered speech of their own, so that none reads what an earlier run left, and no
 claim on the processor before the others."""
 
+import atexit
 import gc
 import os
 import shutil
@@ -71,14 +72,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Exclude what is imported and collected from garbage collection: it stays until the end. A collection of all of it
-    takes a second, which would be a pause of the callers of each test."""
+    takes a second, which would be a pause of the callers of each test, and of pytest when it ends."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
+        # DuckDB's bindings report what is left at the end of the process as leaked.
+        atexit.register(gc.unfreeze)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -141,8 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove it again, and free what is frozen: DuckDB's bindings report what is left at the end as leaked."""
-    gc.unfreeze()
+    """Remove it again."""
     folder = config.stash.get(_made, None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
