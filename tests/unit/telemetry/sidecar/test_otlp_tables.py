@@ -20,6 +20,7 @@ from telemetry.sidecar.otlp.spans import NAME_BYTES_MAX, PARTS_MAX
 from telemetry.store.schema import SCHEMAS, span_from_row, spans_table
 from tests.fixtures_sidecar import any_value, decode_metrics, decode_traces, turns_request
 from tests.fixtures_turns import client_turn
+from tests.nightly import examples
 
 ROOT = Path(__file__).parents[4]
 NO_REQUEST = "the body is not a protobuf ExportTraceServiceRequest"
@@ -151,7 +152,7 @@ def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100, 400), deadline=None)
 @given(st.data())
 def test_damaged_bodies_are_read_as_googles_parser_reads_them_or_refused(data: st.DataObject) -> None:
     body = bytearray(_whole().SerializeToString())
