@@ -496,14 +496,16 @@ def test_users_who_call_often_are_one_each() -> None:
     """Zipf: the calls of few users are most of all calls; users are split as planned in every draw."""
     rng = np.random.default_rng(3)
     of_users, of_calls = 0, 0
-    for _ in range(300):
+    for draw in range(300):
         is_candidate = rng.random(400) < 0.25
         calls = np.minimum(rng.zipf(1.6, 400), 2000)
         one, other = int(is_candidate.sum()), int((~is_candidate).sum())
         of_users += split(one, other, 0.25, limit=0.05).is_mismatch
-        of_calls += split(int(calls[is_candidate].sum()), int(calls[~is_candidate].sum()), 0.25, limit=0.05).is_mismatch
+        if draw < 60:  # so many calls take longer to test, and nearly every draw shows it
+            candidate_calls, other_calls = int(calls[is_candidate].sum()), int(calls[~is_candidate].sum())
+            of_calls += split(candidate_calls, other_calls, 0.25, limit=0.05).is_mismatch
     assert of_users / 300 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
-    assert of_calls / 300 > 0.5, "what a test over calls would have said"
+    assert of_calls / 60 > 0.5, "what a test over calls would have said"
 
 
 def test_nothing_known_is_not_tested() -> None:
