@@ -6,6 +6,7 @@ remainder method determines the counts of each kind, and all kinds hold at once.
 """
 
 import difflib
+import importlib
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -139,14 +140,14 @@ def _cell_counts(
     Solves a small integer program. Each cell has a tiny cost of its own, so that the optimum is unique and does not
     depend on the solver.
     """
-    from scipy import optimize  # takes a second to import and is rarely needed
-
     names = sorted(cells, key=str)
     if not quotas:
         return dict.fromkeys(names, count)  # without weights, all utterances are in one cell
     if len(quotas) == 1:
         kind, numbers = next(iter(quotas.items()))
         return {cell: numbers.get(str(cell[KINDS.index(kind)]), 0) for cell in names}
+    # Takes half a second to import and is rarely needed. pyright would take five seconds to derive its types.
+    optimize: Any = importlib.import_module("scipy.optimize")
     # Variables: the count of each cell, then its distance from the target count.
     size = len(names)
     identity = np.eye(size)
@@ -160,7 +161,7 @@ def _cell_counts(
             low.append(np.array([float(number)]))
             high.append(np.array([float(number)]))
     tie = [_TIE_BREAKING * (derive_seed(seed, "tie", cell) % 997) / 997 for cell in names]
-    limits: Any = optimize.LinearConstraint(np.vstack(rows), *(np.concatenate(arrays) for arrays in (low, high)))  # pyright: ignore[reportArgumentType] - arrays are accepted
+    limits = optimize.LinearConstraint(np.vstack(rows), *(np.concatenate(arrays) for arrays in (low, high)))
     solution = optimize.milp(
         np.array(tie + [1.0] * size),
         integrality=np.array([1] * size + [0] * size),
