@@ -74,13 +74,15 @@ def send(url: str, utterances: Sequence[tuple[str, str]]) -> SentTelemetry:
 
 def _traces(text: str) -> ExportTraceServiceRequest:
     request = ExportTraceServiceRequest()
-    of_resource = request.resource_spans.add()
-    of_resource.resource.attributes.extend(_pairs({"service.name": SERVICE, "note": text, "host.name": f"pbx-{PHONE}"}))
+    resource_spans = request.resource_spans.add()
+    resource_spans.resource.attributes.extend(
+        _pairs({"service.name": SERVICE, "note": text, "host.name": f"pbx-{PHONE}"})
+    )
     for scope, names in _TEXTS.items():
-        of_scope = of_resource.scope_spans.add()
-        of_scope.scope.name = scope
-        of_scope.scope.attributes.extend(_pairs({"note": text}))
-        of_scope.spans.append(_span(text, names))
+        scope_spans = resource_spans.scope_spans.add()
+        scope_spans.scope.name = scope
+        scope_spans.scope.attributes.extend(_pairs({"note": text}))
+        scope_spans.spans.append(_span(text, names))
     return request
 
 

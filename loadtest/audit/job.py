@@ -14,7 +14,7 @@ from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import open_corpus
 from loadtest.audit import framework_telemetry
 from loadtest.audit.places import Leak, Places
-from loadtest.audit.search import Search, of_texts, of_value
+from loadtest.audit.search import Search, needles_of_texts, needles_of_value
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
@@ -99,8 +99,8 @@ def audit(request: AuditRequest, console: Console, *, plant: Plant = lambda _aud
             f"{len(utterances)} utterances with personal data; everything of this audit is kept in {request.out}",
             soft_wrap=True,
         )
-        forms = of_texts(utterances).union(
-            *(of_value(source, value) for source, value in framework_telemetry.VALUES.items())
+        forms = needles_of_texts(utterances).union(
+            *(needles_of_value(source, value) for source, value in framework_telemetry.VALUES.items())
         )
         places = Places(Search(forms), there_before=[*request.out.rglob("*")])
         redis_url = request.redis_url or stack.enter_context(

@@ -39,7 +39,7 @@ def plain(text: str) -> str:
     return _NOT_WORD.sub("", text.casefold())
 
 
-def of_text(source: str, text: str) -> set[Needle]:
+def needles_of_text(source: str, text: str) -> set[Needle]:
     """Return what must not be found of an utterance."""
     words = [word for word in _NOT_WORD.split(text) if word]
     windows = [words[at : at + WORDS] for at in range(len(words) - WORDS + 1)] or [words]
@@ -53,15 +53,15 @@ def of_text(source: str, text: str) -> set[Needle]:
     return needles
 
 
-def of_value(source: str, value: str) -> set[Needle]:
+def needles_of_value(source: str, value: str) -> set[Needle]:
     """Return what must not be found of a number or an address."""
     form = plain(value)
     return {Needle(form, source, is_number=form.isdecimal())}
 
 
-def of_texts(texts: Iterable[tuple[str, str]]) -> frozenset[Needle]:
+def needles_of_texts(texts: Iterable[tuple[str, str]]) -> frozenset[Needle]:
     """Return what must not be found of utterances, given as their names and their texts."""
-    return frozenset().union(*(of_text(source, text) for source, text in texts))
+    return frozenset().union(*(needles_of_text(source, text) for source, text in texts))
 
 
 # Encodings within one another.
@@ -149,7 +149,7 @@ def _decoded(octets: bytes) -> Iterator[bytes]:
     # All runs together: each by itself would be looked into again and again.
     yield b"\n".join(filter(_may_hold_text, (binascii.unhexlify(match[0]) for match in _HEX.finditer(octets))))
     runs = (_from_base64(match[0]) for match in _BASE64.finditer(octets))
-    yield b"\n".join(decoded for of_run in runs for decoded in of_run if _may_hold_text(decoded))
+    yield b"\n".join(decoded for run in runs for decoded in run if _may_hold_text(decoded))
 
 
 def _may_hold_text(octets: bytes) -> bool:

@@ -340,8 +340,8 @@ def _write(request: CapacityRequest, checked: CheckedRun, result: Capacity, cons
     OutputError."""
     if result.stopped == "unreachable":
         # `--json` holds the search, not this run.
-        of_search = replace(checked, request=replace(checked.request, json_file=None))
-        _print_file("report", leave_unreachable(of_search, EndpointUnreachable(result.sentence)), console)
+        without_json = replace(checked, request=replace(checked.request, json_file=None))
+        _print_file("report", leave_unreachable(without_json, EndpointUnreachable(result.sentence)), console)
     # The folder keeps it, too: the list of runs and the dashboard read it there.
     for file in (request.run.out / CAPACITY_NAME, request.run.json_file):
         if file is not None:

@@ -290,12 +290,12 @@ def capacity_object(result: Capacity) -> dict[str, Any]:
 def _step_object(step: LoadStep) -> dict[str, Any]:
     stated = ("callers", "processes", "run_ids", "measured_s", "turns", "invalid", "ok_share")
     figures = json_of(step, "p50_ns", "p95_ns", "p95_interval_ns", "p99_ns")
-    of_verdict = ("name", "met", "good", "bad", "open", "eligible", "target")
+    verdict_fields = ("name", "met", "good", "bad", "open", "eligible", "target")
     return {
         **json_of(step, *stated),
         "voice_to_voice": {"n": len(step.voice_to_voice_ns), **figures},
         **json_of(step, "status", "sure", "reason"),
-        "objectives": [json_of(verdict, *of_verdict) for verdict in step.verdicts],
+        "objectives": [json_of(verdict, *verdict_fields) for verdict in step.verdicts],
     }
 
 

@@ -83,8 +83,8 @@ def demo(
 
         useless = [name for name in given_on_command_line(context) if name not in _OF_ROLLOUT]
         unreadable += [f"--{name.replace('_', '-')}: not supported with --rollout; leave it out" for name in useless]
-        of_rollout = RolloutDemoRequest(load, exit_after, folder, json_file, unreadable=tuple(unreadable))
-        raise typer.Exit(int(demo_rollout(of_rollout, Console())))
+        rollout_request = RolloutDemoRequest(load, exit_after, folder, json_file, unreadable=tuple(unreadable))
+        raise typer.Exit(int(demo_rollout(rollout_request, Console())))
     from loadtest.run.demo import DemoRequest
     from loadtest.run.demo import demo as carry_out
 

@@ -134,7 +134,7 @@ def sends_callers(
     lists all of them by group.
     """
     options = [option for option in OPTIONS if option.scope in scopes]
-    of_load = [option for option in LOAD_OPTIONS if load_flags is None or option.name in load_flags]
+    load_options = [option for option in LOAD_OPTIONS if load_flags is None or option.name in load_flags]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = inspect.signature(command).parameters.values()
@@ -149,7 +149,7 @@ def sends_callers(
             collected = unreadable if collects else None
             given["settings"] = settings_from({**values, "host": given.get("target")}, collected)
             if "load" in names:
-                given["load"] = load_from({option.name: given.pop(option.name) for option in of_load}, collected)
+                given["load"] = load_from({option.name: given.pop(option.name) for option in load_options}, collected)
             command(**given, **({"unreadable": unreadable} if collects else {}))
 
         parameters: list[inspect.Parameter] = []
@@ -158,7 +158,7 @@ def sends_callers(
         for own in own_parameters:
             if own.name == "unreadable":
                 continue
-            derived = {"settings": options, "load": of_load}.get(own.name)
+            derived = {"settings": options, "load": load_options}.get(own.name)
             parameters += [own.replace(kind=own.KEYWORD_ONLY)] if derived is None else map(_parameter, derived)
         parameters.sort(key=_place)
         with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

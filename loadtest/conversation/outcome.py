@@ -56,7 +56,7 @@ def failure_of(exchange: Exchange) -> Failure | None:
         case "invalid":
             return Failure("generator", "not_sent")
         case "error":
-            return timeline.failures.get(exchange.reason or "") or _of_reply(exchange)
+            return timeline.failures.get(exchange.reason or "") or _reply_failure(exchange)
 
 
 def fault_of(failure: Failure | None) -> str | None:
@@ -89,7 +89,7 @@ def cut_short_by(timeline: Timeline) -> str | None:
     return next((reply.why for reply in timeline.replies.values() if reply.status == "incomplete" and reply.why), None)
 
 
-def _of_reply(exchange: Exchange) -> Failure:
+def _reply_failure(exchange: Exchange) -> Failure:
     answer = exchange.timeline.answer
     if any(reply.foreign_file is not None for reply in exchange.timeline.replies.values()):
         return Failure("bad_audio", "file_header")

@@ -379,8 +379,8 @@ def _rtp(figures: RtpFigures | None) -> TurnFields:
 def _headers(exchange: Exchange, answer: Reply | None, call: CallInfo) -> TurnFields:
     """The headers by which the endpoint says who answered: those of the connection belong to the first turn."""
     metadata = exchange.service.metadata | (answer.metadata if answer is not None else {})
-    of_connection = call.endpoint_headers if exchange.index == 0 else {}
-    headers = {**of_connection, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
+    connection_headers = call.endpoint_headers if exchange.index == 0 else {}
+    headers = {**connection_headers, **{name: value for name, value in metadata.items() if is_kept_header(name)}}
     return partial(Turn, endpoint_headers=tuple(headers), endpoint_header_values=tuple(headers.values()))
 
 

@@ -95,9 +95,9 @@ class FrameHead:
         ends = list(itertools.accumulate(map(len, texts)))
         own_mask = -1 if mask != FIXED else int.from_bytes(FIXED_MASK, "little")
         addresses = self._text.ctypes.data, self._numbers.ctypes.data
-        of_numbers = [number for pair in zip(ends, head.steps, strict=False) for number in pair]
+        number_fields = [number for pair in zip(ends, head.steps, strict=False) for number in pair]
         first_byte = 0x81 if is_text else 0x82
-        self.table = np.array([len(head.steps), *addresses, own_mask, first_byte, ends[-1], *of_numbers], np.int64)
+        self.table = np.array([len(head.steps), *addresses, own_mask, first_byte, ends[-1], *number_fields], np.int64)
         self.frames = np.zeros(_WAITING_BYTES, np.uint8)  # memory that is not needed is not touched
 
 

@@ -43,15 +43,15 @@ class Price(CheckedTable):
             return None
         audio = usage.audio or 0
         spent = max(0, usage.prompt - (usage.cached or 0) - audio) * self.input + usage.completion * self.output
-        spent += (usage.cached or 0) * self._of_cached + audio * (self.input if self.audio is None else self.audio)
+        spent += (usage.cached or 0) * self._cached_price + audio * (self.input if self.audio is None else self.audio)
         return spent / _PER
 
     def saved(self, usage: LlmUsage) -> float | None:
         """Return how much less it cost because of the cache; None where the server does not count what came from it."""
-        return None if usage.cached is None else usage.cached * (self.input - self._of_cached) / _PER
+        return None if usage.cached is None else usage.cached * (self.input - self._cached_price) / _PER
 
     @property
-    def _of_cached(self) -> float:
+    def _cached_price(self) -> float:
         return self.input if self.cached is None else self.cached
 
 

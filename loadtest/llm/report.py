@@ -80,11 +80,11 @@ def sentences(report: BenchReport) -> Iterator[str]:
     if any(row.voice_to_voice_s.n for row in report.voices):
         yield from map(lost_sentence, report.voices)
         yield f"predicted voice-to-voice: the first sentence and {report.others.sentence}, taken as independent"
-    yield from _of_measuring(rows)
+    yield from _measuring_sentences(rows)
     yield from (
         f"{note} of a request: it is left out, and lengths are also asked for by the prompt" for note in report.notes
     )
-    yield from _of_load(rows)
+    yield from _load_sentences(rows)
     yield from map(_cost, report.costs)
     for target, kinds in rows.faults.items():
         for kind, fault in kinds.items():
@@ -102,7 +102,7 @@ def sentences(report: BenchReport) -> Iterator[str]:
         yield "interrupted: these are the figures so far"
 
 
-def _of_measuring(rows: BenchRows) -> Iterator[str]:
+def _measuring_sentences(rows: BenchRows) -> Iterator[str]:
     yield from (f"{target}: answered by {', '.join(models)}" for target, models in rows.served_by.items() if models)
     for target, sources in rows.counted_by.items():
         if sources:
@@ -113,7 +113,7 @@ def _of_measuring(rows: BenchRows) -> Iterator[str]:
             yield f"{target}: when its pieces came is known to {at}"
 
 
-def _of_load(rows: BenchRows) -> Iterator[str]:
+def _load_sentences(rows: BenchRows) -> Iterator[str]:
     for row in rows.saturation:
         saturation = row.saturation
         if saturation is None:

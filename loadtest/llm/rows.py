@@ -442,7 +442,7 @@ def _quality(target: str, samples: Sequence[AskedSample], plan: Plan) -> Quality
         expect = expected[sample.prompt]
         is_right = sample.answer.fault is None and expect.is_met(sample.answer.text)
         right.setdefault(expect.kind, []).append(is_right)
-    by_kind = {kind: share(sum(of_kind), len(of_kind)) for kind, of_kind in right.items()}
+    by_kind = {kind: share(sum(outcomes), len(outcomes)) for kind, outcomes in right.items()}
     every = share(sum(tally.good for tally in by_kind.values()), len(samples))
     return QualityRow(target, every, by_kind, len(samples) - len(_without_fault(samples)))
 
@@ -463,10 +463,10 @@ def _stall(samples: Sequence[AskedSample], target: int, name: str) -> Stall:
 
 def _faults(samples: Iterable[AskedSample], results: Results, target: int) -> dict[str, FaultCount]:
     """Those of the answers and of the ways to a target, by kind."""
-    of_answers = [sample.answer.fault for sample in samples if sample.target == target]
-    of_paths = [path.fault for place, path in results.paths if place == target]
+    answer_faults = [sample.answer.fault for sample in samples if sample.target == target]
+    path_faults = [path.fault for place, path in results.paths if place == target]
     counts: dict[str, FaultCount] = {}
-    for fault in (*of_answers, *of_paths):
+    for fault in (*answer_faults, *path_faults):
         if fault is not None:
             before = counts.get(fault.kind, FaultCount(0, fault.sentence))
             counts[fault.kind] = FaultCount(before.n + 1, before.sentence)

@@ -140,15 +140,15 @@ def advice(failure: Failure | None, sentence: str, attempt: Attempt) -> str | No
         return None
     topic, code = topic_of(sentence), failure.code or ""
     if failure.kind == "http_status":
-        return _of_status(code, topic, attempt)
+        return _status_advice(code, topic, attempt)
     if failure.kind == "close_code":
         asked = " (none was named: --model NAME)" if attempt.protocol is not None and attempt.model is None else ""
         named = _CODES.get(code, "").format(model="" if attempt.protocol in _NO_MODEL else asked)
-        return _of_topic(topic, attempt) or named or _of_application(code, attempt)
+        return _topic_advice(topic, attempt) or named or _application_advice(code, attempt)
     if failure.kind in ("endpoint_error", "protocol_violation", "bad_audio"):
         if failure.kind == "bad_audio":
             return _audio(attempt)
-        return _of_topic(topic, attempt)
+        return _topic_advice(topic, attempt)
     place = "port" if attempt.url.startswith(("tcp:", "tls:")) else "path"
     if (failure.kind, code) == ("timeout", "session"):
         return f"check the {place} and --protocol: an endpoint of another protocol waits for other messages"
@@ -157,7 +157,7 @@ def advice(failure: Failure | None, sentence: str, attempt: Attempt) -> str | No
     return None
 
 
-def _of_topic(topic: Topic | None, attempt: Attempt) -> str | None:
+def _topic_advice(topic: Topic | None, attempt: Attempt) -> str | None:
     match topic:
         case "key":
             return _key(attempt)
@@ -175,12 +175,12 @@ def _of_topic(topic: Topic | None, attempt: Attempt) -> str | None:
             return None
 
 
-def _of_status(code: str, topic: Topic | None, attempt: Attempt) -> str | None:
+def _status_advice(code: str, topic: Topic | None, attempt: Attempt) -> str | None:
     path = f"the path {attempt.path}" if attempt.url else "the path"
     if code in ("401", "407"):
         return _key(attempt)
     if code == "403":
-        return _of_403(topic, attempt, path)
+        return _forbidden_advice(topic, attempt, path)
     if code in ("404", "410") and topic == "model":
         return _model(attempt)
     if code == "415":
@@ -190,11 +190,11 @@ def _of_status(code: str, topic: Topic | None, attempt: Attempt) -> str | None:
     if code.startswith("3"):
         return "give the address that it leads to"
     if code.startswith("4"):
-        return _of_topic(topic, attempt) or f"check {path}, its query, the model and --protocol"
+        return _topic_advice(topic, attempt) or f"check {path}, its query, the model and --protocol"
     return None
 
 
-def _of_403(topic: Topic | None, attempt: Attempt, path: str) -> str:
+def _forbidden_advice(topic: Topic | None, attempt: Attempt, path: str) -> str:
     if topic == "key" or attempt.url.startswith(("http:", "https:")):
         return f"{_key(attempt)}; if the key is right, check {path}"
     both = "WebSocket servers answer so for a path that they do not have as well as for a key"
@@ -202,13 +202,13 @@ def _of_403(topic: Topic | None, attempt: Attempt, path: str) -> str:
     return f"{both}: check {path} first, then the key ({TOKEN_VARIABLE}, or --header{sent})"
 
 
-def _of_application(code: str, attempt: Attempt) -> str | None:
+def _application_advice(code: str, attempt: Attempt) -> str | None:
     """Return advice on a close code of the application: many end with the HTTP status that they mean."""
     if len(code) != 4 or code[0] not in "34":
         return None
     same = {"3000": "401", "3003": "403", "3008": "504"}.get(code) or (code[1:] if code[0] == "4" else "")
     if same in ("401", "403", "404", "429", "503"):
-        return _of_status(same, None, attempt)
+        return _status_advice(same, None, attempt)
     return "the code is the endpoint's own: look it up there, and check the key, the model and --protocol"
 
 

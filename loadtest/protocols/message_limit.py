@@ -21,8 +21,8 @@ def size(count: int) -> str:
 
 def over_limit(limit: int, count: int | None = None, what: str = "a message") -> str:
     """Return the sentence about a message of `count` bytes, None where not even that is known."""
-    of_size = "" if count is None else f" of {size(count)}"
-    return f"{what}{of_size} is longer than voiceprobe takes: its own limit is {size(limit)}"
+    stated_size = "" if count is None else f" of {size(count)}"
+    return f"{what}{stated_size} is longer than voiceprobe takes: its own limit is {size(limit)}"
 
 
 def message_limit(limit: int) -> Failure:

@@ -165,7 +165,7 @@ def _label(objective: Objective) -> str:
 
 def _percentiles(summary: Summary, metric: str) -> tuple[str, ...]:
     stats = summary.metrics[metric]
-    return tuple(tables.of_the_answered(stats, which) for which in _STATISTICS)
+    return tuple(tables.answered_percentile(stats, which) for which in _STATISTICS)
 
 
 def _promise(objective: Objective) -> str:

@@ -62,8 +62,8 @@ def as_markdown(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int |
         words = (
             "worse here" if slice_verdict.is_worse else "not shown to be worse" for slice_verdict in verdict.slices
         )
-        of_slices = [(*row[:-1], word) for row, word in zip(cells, words, strict=True)]
-        lines += ["", *table(("slice", *HEADINGS[1:]), of_slices)]
+        slice_rows = [(*row[:-1], word) for row, word in zip(cells, words, strict=True)]
+        lines += ["", *table(("slice", *HEADINGS[1:]), slice_rows)]
     if note := explanation_of(rows):
         lines += ["", note]
     return "\n".join(lines) + "\n"

@@ -127,10 +127,10 @@ def _remedy(run: RunInfo) -> str:
     return f"{busy}: use more processes (--processes {max(run.processes + 1, calibrated)}), or fewer callers"
 
 
-def _too_few_calls(run: RunInfo, summary: Summary, of_generator: int) -> str | None:
+def _too_few_calls(run: RunInfo, summary: Summary, open_turns: int) -> str | None:
     """Return what to do where most of the generator's open turns are calls that never began; else None."""
     not_begun = _not_begun(run, summary)
-    if not_begun is None or summary.starts is None or 2 * summary.starts.dropped < of_generator:
+    if not_begun is None or summary.starts is None or 2 * summary.starts.dropped < open_turns:
         return None
     return f"{not_begun}: allow more calls, or ask for a lower rate"
 

@@ -83,7 +83,7 @@ def stage_table(summary: Summary) -> ReportTable:
 def _stage_cells(stats: MetricStats) -> list[str]:
     if not stats.n:
         return [NOT_OBSERVABLE if stats.withheld else "not measured", DASH, DASH, DASH]
-    return [of_the_answered(stats, which) for which in STATISTICS]
+    return [answered_percentile(stats, which) for which in STATISTICS]
 
 
 def failure_table(summary: Summary) -> ReportTable:
@@ -105,7 +105,7 @@ def remark_table(summary: Summary) -> ReportTable:
 def _heard(metrics: Mapping[str, MetricStats]) -> list[str]:
     """p50, p95 and p99 of voice-to-voice."""
     stats = metrics.get(HEADLINE)
-    return [DASH if stats is None else of_the_answered(stats, which) for which in STATISTICS[:3]]
+    return [DASH if stats is None else answered_percentile(stats, which) for which in STATISTICS[:3]]
 
 
 def _cohorts(summary: Summary) -> ReportTable:
@@ -237,7 +237,7 @@ def answered(stats: MetricStats) -> str:
     return f"{number(stats.n)} of {number(stats.n + stats.unanswered)}" if stats.unanswered else number(stats.n)
 
 
-def of_the_answered(stats: MetricStats, which: str) -> str:
+def answered_percentile(stats: MetricStats, which: str) -> str:
     """A `statistic`, marked where it is of the answered turns only; `ANSWERED_NOTE` explains the mark."""
     text = statistic(stats, which)
     return f"{text}{ANSWERED_MARK}" if stats.unanswered and getattr(stats, which) is not None else text
@@ -291,18 +291,18 @@ def bounds_of(named: Iterable[tuple[str, MetricStats | None]]) -> list[str]:
 
 
 def _unknown(measured: Sequence[tuple[str, MetricStats]]) -> list[str]:
-    of_turns = [
+    unknown_of_all = [
         (name, stats.measured_within.turns_unknown, stats.n)
         for name, stats in measured
         if stats.n and stats.measured_within is not None and stats.name in _BOUNDED
     ]
-    unknown = [(name, some, n) for name, some, n in of_turns if some]
+    unknown = [(name, some, n) for name, some, n in unknown_of_all if some]
     if not unknown:
         return []
-    if len({(some, n) for _, some, n in of_turns}) == 1:
+    if len({(some, n) for _, some, n in unknown_of_all}) == 1:
         _, some, n = unknown[0]
         return [f"measurement bounds not known for {number(some)} of {formatting.turns(n)}"]
-    if all(some == n for _, some, n in of_turns):
+    if all(some == n for _, some, n in unknown_of_all):
         return ["measurement bounds not known for any turn"]
     listed = ", ".join(f"{name} {number(some)} of {formatting.turns(n)}" for name, some, n in unknown)
     return [f"measurement bounds not known: {listed}"]

@@ -138,7 +138,7 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
         if request.log is not None and (fault := unwritable_folder(request.log / "rollouts")):
             raise UsageError(f"--log: {fault}")
         clock = RolloutClock(stack.enter_context(Interruption()))
-        rollout: EvaluatedRollout | None = _of_sidecar(request, plan.name)
+        rollout: EvaluatedRollout | None = _sidecar_verdicts(request, plan.name)
         if rollout is None:
             files = [*zip((plan.name, *(other.name for other in others)), (request.plan, *request.also), strict=True)]
             reader = stack.enter_context(opened_store(request.store))
@@ -154,7 +154,7 @@ def run_rollout(request: RolloutRunRequest, console: Console) -> ExitCode:
     return code
 
 
-def _of_sidecar(request: RolloutRunRequest, name: str) -> SidecarVerdicts | None:
+def _sidecar_verdicts(request: RolloutRunRequest, name: str) -> SidecarVerdicts | None:
     """The rollout as the sidecar at the store's address evaluates it; None where verdicts are made here. One of both
     decides. Raises UsageError, StoreError."""
     if not is_address(request.store):

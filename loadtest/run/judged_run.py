@@ -83,7 +83,7 @@ def judged_run(
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
     if beside.unreachable is not None:
-        info, summary = _of_unreachable(beside.unreachable, info, summary)
+        info, summary = _unreached(beside.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
     objectives = observed(objectives, evidence.counts.is_withheld)
     counted = judged_objectives(objectives, evidence.counts, summary)
@@ -108,7 +108,7 @@ def judged_run(
     )
 
 
-def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:
+def _unreached(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:
     """The run of a target that could not be reached: none of its processes was started, so none was lost."""
     changed = replace(info, started_unix_ns=target.found_unix_ns, connect_failure=target.reason, lost=())
     return changed, replace(summary, unreached=target.reason)

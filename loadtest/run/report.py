@@ -94,8 +94,8 @@ def report(
 def _lacking(place: NamedRun, chosen: RunRecord, slo: Path | None, result: RunReport) -> list[str]:
     """The reports that a run should have left in its folder and did not, for its own command was killed; all of them
     where the service has reported more of its turns since."""
-    of_folder = place.folder is not None and chosen.run_id == place.run_id
-    if place.folder is None or not of_folder or result.run.is_under_way or slo is not None:
+    is_in_folder = place.folder is not None and chosen.run_id == place.run_id
+    if place.folder is None or not is_in_folder or result.run.is_under_way or slo is not None:
         return []
     known = place.joined(chosen.run_id)
     is_old = known is not None and known < result.summary.client_service_delta.joined

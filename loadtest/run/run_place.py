@@ -71,7 +71,7 @@ def find_run(named: str | None, store: str | None, run_id: str | None, runs: Pat
     if store is not None:
         return NamedRun(store, named or run_id)
     if named is not None and Path(named).is_dir():
-        return _of_folder(Path(named))
+        return _run_in(Path(named))
     folders = sorted(
         (folder for folder in runs.glob("*") if folder.is_dir() and _is_run(folder)), key=_began, reverse=True
     )
@@ -79,10 +79,10 @@ def find_run(named: str | None, store: str | None, run_id: str | None, runs: Pat
     if wanted is None:
         if not folders:
             raise UsageError(f"there is no run in {runs.absolute()}: name the folder of one, or give --store")
-        return _of_folder(folders[0])
+        return _run_in(folders[0])
     for folder in folders:
         if wanted in (folder.name, *_run_ids(folder)):
-            place = _of_folder(folder)
+            place = _run_in(folder)
             return NamedRun(place.store, place.run_id if wanted == folder.name else wanted, folder)
     raise UsageError(
         f"{wanted!r} is neither the folder of a run nor the id of one in {runs.absolute()}: voiceprobe report --list"
@@ -94,7 +94,7 @@ def _is_run(folder: Path) -> bool:
     return bool(_run_ids(folder)) or is_store(folder / STORE_FOLDER)
 
 
-def _of_folder(folder: Path) -> NamedRun:
+def _run_in(folder: Path) -> NamedRun:
     """Return the place of the newest run of a folder. Raises UsageError where it has neither store nor sidecar."""
     place = run_place(folder)
     if place.folder is None:

@@ -43,7 +43,9 @@ class Option:
     short: str | None = None  # likewise, in one letter
     guessed: bool = False  # without the flag, the value follows from the address
     declared: str = ""  # the attribute by which each process of a run declares the value as it is
-    of_machine: bool = False  # about the machine of one process: what a worker was given itself wins over the master's
+    is_per_machine: bool = (
+        False  # about the machine of one process: what a worker was given itself wins over the master's
+    )
     # From the field.
     name: str = ""
     kind: type[str | int | float | bool | Duration] = str

@@ -101,16 +101,20 @@ class TargetSection(TomlTable):
     ] = fields.duration()
     ca_file: Annotated[
         OptionalText,
-        Option("PEM file of a private certificate authority for wss; no other is trusted", "target", of_machine=True),
+        Option(
+            "PEM file of a private certificate authority for wss; no other is trusted", "target", is_per_machine=True
+        ),
     ] = fields.text()
     client_cert: Annotated[
         OptionalText,
-        Option("PEM file of a client certificate, for endpoints that ask for one", "target", of_machine=True),
+        Option("PEM file of a client certificate, for endpoints that ask for one", "target", is_per_machine=True),
     ] = fields.text()
     client_key: Annotated[
         OptionalText,
         Option(
-            "PEM file of its key, whose passphrase is in VOICEPROBE_CLIENT_KEY_PASSPHRASE", "target", of_machine=True
+            "PEM file of its key, whose passphrase is in VOICEPROBE_CLIENT_KEY_PASSPHRASE",
+            "target",
+            is_per_machine=True,
         ),
     ] = fields.text()
     sni: Annotated[
@@ -298,10 +302,11 @@ class OutputSection(TomlTable):
     ] = fields.choice(ONSET_PRESETS[0], ONSET_PRESETS)
     sidecar: Annotated[
         OptionalLine,
-        Option("OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318", "output", of_machine=True),
+        Option("OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318", "output", is_per_machine=True),
     ] = fields.text()
     spool: Annotated[
-        OptionalText, Option("folder for telemetry that the sidecar did not take", "output", "locust", of_machine=True)
+        OptionalText,
+        Option("folder for telemetry that the sidecar did not take", "output", "locust", is_per_machine=True),
     ] = fields.text()
     run_id: Annotated[OptionalLine, Option("name of the run (default: made from the time)", "output", "locust")] = (
         fields.text()
@@ -309,14 +314,14 @@ class OutputSection(TomlTable):
     cohort: Annotated[
         OptionalLine, Option("name of the cohort that these callers belong to", "output", declared="cohort")
     ] = fields.text()
-    region: Annotated[OptionalLine, Option("name of the region, as a dimension", "output", of_machine=True)] = (
+    region: Annotated[OptionalLine, Option("name of the region, as a dimension", "output", is_per_machine=True)] = (
         fields.text()
     )
     keep_transcripts: Annotated[
         bool, Option("keep the words of the callers in the store, for as long as it keeps turns", "output")
     ] = fields.flag(False)
     recordings: Annotated[
-        OptionalText, Option("folder for the audio and texts of calls", "output", "locust", of_machine=True)
+        OptionalText, Option("folder for the audio and texts of calls", "output", "locust", is_per_machine=True)
     ] = fields.text()
     # One of the preparer's; see there why a fixed one is right for a load generator.
     mask: Annotated[

@@ -171,8 +171,8 @@ class SwarmSettings(
         Raises UsageError.
         """
         scenario = self.scenario
-        of_file = scenario.protocol_settings if scenario.protocol in (None, self.protocol) else {}
-        return {**of_file, **parse_protocol_options(self.protocol_option)}
+        file_settings = scenario.protocol_settings if scenario.protocol in (None, self.protocol) else {}
+        return {**file_settings, **parse_protocol_options(self.protocol_option)}
 
     @property
     def caller_options(self) -> CallerOptions:

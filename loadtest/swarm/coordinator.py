@@ -68,8 +68,8 @@ class EvenDispatcher(UsersDispatcher):
         total = {worker.id: sum(on_workers[worker.id].values()) for worker in self._worker_nodes}
         placed: list[tuple[WorkerNode, str]] = []
         while len(placed) < count and (user := next(users)) is not None:
-            of_class = {worker.id: on_workers[worker.id][user] for worker in self._worker_nodes}
-            worker = min(self._worker_nodes, key=lambda node: (total[node.id], of_class[node.id]))
+            class_counts = {worker.id: on_workers[worker.id][user] for worker in self._worker_nodes}
+            worker = min(self._worker_nodes, key=lambda node: (total[node.id], class_counts[node.id]))
             on_workers[worker.id][user] += 1
             total[worker.id] += 1
             placed.append((worker, user))

@@ -17,7 +17,7 @@ from loadtest.scenario.settings import SwarmSettings
 if TYPE_CHECKING:
     from locust.env import Environment
 
-NAMES: Final = tuple(option.name for option in OPTIONS if option.of_machine)
+NAMES: Final = tuple(option.name for option in OPTIONS if option.is_per_machine)
 # A certificate and its key belong together: the master's key does not fit a worker's own certificate.
 _BELONGS_TO: Final = {"client_key": "client_cert"}
 

@@ -262,7 +262,7 @@ class Worker:
         tap = None if self._kept is None else self._kept.tap(plan, trace.trace_id)
 
         def end(call: Call | None) -> None:
-            trace.end(clocks.perf_ns(), self._of_call(call))
+            trace.end(clocks.perf_ns(), self._call_attributes(call))
             if tap is not None:
                 tap.close(clocks.perf_ns())
 
@@ -295,7 +295,7 @@ class Worker:
         sinks.on_exchange(exchange)
         sinks.on_turn(emitted)
 
-    def _of_call(self, call: Call | None) -> dict[str, AttributeValue]:
+    def _call_attributes(self, call: Call | None) -> dict[str, AttributeValue]:
         """Return what the span of a call has at its end: the headers by which the endpoint says who answered."""
         if call is None or not call.endpoint_headers:
             return {}

@@ -45,19 +45,19 @@ class PeerStamps:
 
     def __init__(self) -> None:
         self.newest: StampedAt = (time.perf_counter_ns(), 0)
-        self._of_packets: dict[int, StampedAt] = {}  # by the sequence number in the RTP header
+        self._by_sequence: dict[int, StampedAt] = {}  # by the sequence number in the RTP header
 
     def note(self, datagram: bytes, stamp: StampedAt) -> None:
         """Keep the stamp of a datagram. The header of an encrypted RTP packet is not encrypted."""
         self.newest = stamp
         if len(datagram) >= _RTP_HEADER_BYTES and 128 <= datagram[0] < 192 and not 192 <= datagram[1] < 224:
-            self._of_packets[int.from_bytes(datagram[2:4], "big")] = stamp
-            if len(self._of_packets) > _KEPT_STAMPS:
-                del self._of_packets[next(iter(self._of_packets))]
+            self._by_sequence[int.from_bytes(datagram[2:4], "big")] = stamp
+            if len(self._by_sequence) > _KEPT_STAMPS:
+                del self._by_sequence[next(iter(self._by_sequence))]
 
-    def of_packet(self, sequence_number: int) -> StampedAt:
+    def packet_stamp(self, sequence_number: int) -> StampedAt:
         """Return the stamp of an RTP packet."""
-        return self._of_packets.pop(sequence_number, self.newest)
+        return self._by_sequence.pop(sequence_number, self.newest)
 
 
 # Whose sockets are being opened: ICE opens them in tasks of the peer connection that it belongs to.

@@ -227,7 +227,7 @@ class PeerCall:
             self._lose(Lost(reason, Failure("timeout", "ice")))
 
     def _packet(self, sequence: int, timestamp: int, payload: bytes) -> None:
-        stamp_perf_ns, lag_bound_ns = self._stamps.of_packet(sequence)
+        stamp_perf_ns, lag_bound_ns = self._stamps.packet_stamp(sequence)
         lost = self._order.add(sequence, timestamp, stamp_perf_ns)
         if lost is None or self._over:
             return

@@ -77,10 +77,10 @@ def _counting_head(frame: object, frame_ms: int) -> CountedHead:
     It is made once, with numbers that occur nowhere else in it: for a frame, only the counters are written.
     """
     text = orjson.dumps(frame).decode()
-    of_sequence, of_time = itertools.islice((number for number in _STAND_INS if str(number) not in text), 2)
-    before, _ = _around(frame, {"sequence": of_sequence, "timestamp_ms": of_time})
-    pattern = b"%d|%d" % (of_sequence, of_time)
-    is_sequence = [int(number) == of_sequence for number in re.findall(pattern, before)]
+    sequence_number, timestamp_ms = itertools.islice((number for number in _STAND_INS if str(number) not in text), 2)
+    before, _ = _around(frame, {"sequence": sequence_number, "timestamp_ms": timestamp_ms})
+    pattern = b"%d|%d" % (sequence_number, timestamp_ms)
+    is_sequence = [int(number) == sequence_number for number in re.findall(pattern, before)]
     steps = [1 if counted else frame_ms for counted in is_sequence]
     return CountedHead(re.sub(pattern, b"%d", before.replace(b"%", b"%%")), list(map(int, is_sequence)), steps)
 

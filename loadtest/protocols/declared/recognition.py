@@ -72,11 +72,11 @@ class Recognition:
             value for _, conditions in self._rules for condition in conditions for value in self._names_in(condition)
         )
         self._by_name = {name: self._rules_of_name(name) for name in named if isinstance(name, str)}
-        self._of_no_name = self._rules_of_name(None)
+        self._unnamed_rules = self._rules_of_name(None)
 
     def rules_of(self, name: object, message: object) -> list[EventRule]:
         """Return the rules that match a decoded message, whose name is at the spec's `type`; none if it is unknown."""
-        rules = self._by_name.get(name, self._of_no_name) if isinstance(name, str) else self._rules
+        rules = self._by_name.get(name, self._unnamed_rules) if isinstance(name, str) else self._rules
         return [rule for rule, conditions in rules if all(condition.holds(message) for condition in conditions)]
 
     def _names_in(self, condition: RuleCondition) -> Sequence[object]:

@@ -115,7 +115,7 @@ def _path(value: object) -> JsonPath:
 Path = Annotated[JsonPath, pydantic.BeforeValidator(_path)]
 
 
-def _of_call(template: Any) -> Any:
+def _template(template: Any) -> Any:
     check_template(template, OF_CALL)
     return template
 
@@ -125,7 +125,7 @@ def _answer(template: Any) -> Any:
     return template
 
 
-Template = Annotated[Any, AfterValidator(_of_call)]
+Template = Annotated[Any, AfterValidator(_template)]
 Answer = Annotated[Any, AfterValidator(_answer)]
 
 

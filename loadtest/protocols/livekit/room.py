@@ -169,10 +169,10 @@ class RoomCaller(CallerProtocol):
                 return (violation("rtp", f"audio at {message.rate_hz} Hz is not 16-bit at {RATE_HZ} Hz", "bad_audio"),)
             return self._session.audio("rtp", message.pcm, message.rate_hz)
         if isinstance(message, str | bytes):
-            return self._of_session(message.encode() if isinstance(message, str) else message)
-        return self._of_room(message) or (VoiceEvent(EventKind.OTHER, type(message).__name__),)
+            return self._session_events(message.encode() if isinstance(message, str) else message)
+        return self._room_events(message) or (VoiceEvent(EventKind.OTHER, type(message).__name__),)
 
-    def _of_room(self, item: RoomItem) -> Sequence[VoiceEvent]:
+    def _room_events(self, item: RoomItem) -> Sequence[VoiceEvent]:
         session = self._session
         if isinstance(item, AgentState):
             state = _STATES.get(item.state)
@@ -187,7 +187,7 @@ class RoomCaller(CallerProtocol):
         sentence, failure = "the agent has left the room", Failure("close_code", "agent_left")
         return (VoiceEvent(EventKind.ERROR, "participant_disconnected", message=sentence, fatal=True, failure=failure),)
 
-    def _of_session(self, data: bytes) -> Sequence[VoiceEvent]:
+    def _session_events(self, data: bytes) -> Sequence[VoiceEvent]:
         """Decode a message of the agent's session, which every participant of the room gets."""
         try:
             kind, fields = messages.decode(data)

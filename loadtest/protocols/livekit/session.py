@@ -332,7 +332,7 @@ class AgentSession:
     def agent_state(self, raw_type: str, state: int) -> list[VoiceEvent]:
         """Make events of the state that the agent takes."""
         ready = self._perhaps_ready(raw_type, state)
-        events = self._of_reply(self.reply.state_changed(raw_type, state))
+        events = self._closing_turn(self.reply.state_changed(raw_type, state))
         if state == messages.THINKING:
             events += self._close_turn(raw_type)
         return ready + events
@@ -351,9 +351,9 @@ class AgentSession:
 
     def audio(self, raw_type: str, pcm: bytes, rate_hz: int) -> list[VoiceEvent]:
         """Make events of a piece of what the agent says."""
-        return self._of_reply(self.reply.audio(raw_type, pcm, rate_hz))
+        return self._closing_turn(self.reply.audio(raw_type, pcm, rate_hz))
 
-    def _of_reply(self, events: list[VoiceEvent]) -> list[VoiceEvent]:
+    def _closing_turn(self, events: list[VoiceEvent]) -> list[VoiceEvent]:
         """A reply that begins answers the caller's turn: a late transcript does not close it again."""
         if any(event.kind is EventKind.RESPONSE_STARTED for event in events):
             self._turn_is_open = False

@@ -137,11 +137,11 @@ class SessionConfig:
         }
         changes: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
         # Null switches these off, so that it counts.
-        of_input, of_session = heard.model_fields_set, asked.model_fields_set
-        if "transcription" in of_input or "input_audio_transcription" in of_session:
+        input_fields, session_fields = heard.model_fields_set, asked.model_fields_set
+        if "transcription" in input_fields or "input_audio_transcription" in session_fields:
             transcription = asked.input_audio_transcription or heard.transcription
             changes["transcription_model"] = None if transcription is None else transcription.model or "default"
-        if "turn_detection" in of_input or "turn_detection" in of_session:
+        if "turn_detection" in input_fields or "turn_detection" in session_fields:
             changes["turn_detection"] = asked.turn_detection or heard.turn_detection
         return replace(self, **changes)
 

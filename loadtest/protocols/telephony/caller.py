@@ -244,7 +244,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
         """Return how to open the stream that the webhook names. Raises OpeningRefused if it names none."""
         url = self._settings.webhook or ""
         target = WEBHOOKS[self._wire.name].stream(answer, url)
-        call = self._of_call
+        call = self._streamed_call
         call = self._call = replace(call, parameters={**call.parameters, **target.parameters})
         return self._opening(call, target.url)
 
@@ -260,7 +260,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
 
     def opened(self) -> Sequence[Message]:
         """Send that the call is connected, and its description."""
-        call = self._of_call
+        call = self._streamed_call
         greeting = self._wire.greeting
         first = () if greeting is None else (encoded(greeting(self._options.token)),)
         return (*first, encoded(self._numbered(self._wire.start(call))))
@@ -304,7 +304,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
     def goodbye(self) -> Sequence[Message]:
         """Send that the call is over, if the provider does so."""
         stop = self._wire.stop
-        return () if stop is None else (self._message(stop(self._of_call)),)
+        return () if stop is None else (self._message(stop(self._streamed_call)),)
 
     def receive(self, message: Message) -> Sequence[VoiceEvent]:
         """Decode one message; never raises."""
@@ -379,7 +379,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
         return VoiceEvent(EventKind.RESPONSE_DONE, raw_type, status=status, carried=frozenset({"audio"}))
 
     @property
-    def _of_call(self) -> StreamedCall:
+    def _streamed_call(self) -> StreamedCall:
         if self._call is None:
             raise RuntimeError("upgrade begins the call")
         return self._call
@@ -387,7 +387,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
     def _message(self, fields: WireMessage) -> str:
         """Encode a message with its number and the stream's id."""
         key = self._wire.stream_key
-        return encoded(self._numbered(fields if key is None else {**fields, key: self._of_call.stream_id}))
+        return encoded(self._numbered(fields if key is None else {**fields, key: self._streamed_call.stream_id}))
 
     def _numbered(self, fields: WireMessage) -> WireMessage:
         if self._wire.sequence_key is None:

@@ -120,7 +120,7 @@ class Answering:
         answered = False
         rule_due_ns = question.asked_perf_ns + self._config.llm_deadline.ns
         try:
-            async with aclosing(self._of_model(question, record, answer)) as stream:
+            async with aclosing(self._model_answer(question, record, answer)) as stream:
                 async for delta in stream:
                     answered = answered or not delta.reasoning
                     yield delta
@@ -140,7 +140,7 @@ class Answering:
         for delta in _all_at(self._fallback(question, record), rule_due_ns):
             yield delta
 
-    async def _of_model(
+    async def _model_answer(
         self, question: Question, record: TurnRecord, answer: AsyncGenerator[TextDelta]
     ) -> AsyncGenerator[TextDelta]:
         """Yield the model's deltas as they come. Raises LlmFailed, and _DeadlineMissed if they do not."""

@@ -444,9 +444,9 @@ def build_config(flags: Mapping[str, object], file: TomlText | None = None) -> A
     config = checked or AssistantConfig.model_validate({k: v for k, v in values.items() if k not in faulty})
     faults += _contradictions(config)
     if faults:
-        of_file = [fault for fault in faults if fault.path[0] in table and fault.path[0] not in given]
-        lines = file.sentences(of_file) if file is not None else []
-        lines += [f"{path_text(fault.path)}: {fault.sentence}" for fault in faults if fault not in of_file]
+        file_faults = [fault for fault in faults if fault.path[0] in table and fault.path[0] not in given]
+        lines = file.sentences(file_faults) if file is not None else []
+        lines += [f"{path_text(fault.path)}: {fault.sentence}" for fault in faults if fault not in file_faults]
         raise UsageError("\n".join(line if line.endswith(".") else f"{line}." for line in lines))
     return config.model_copy(
         update={

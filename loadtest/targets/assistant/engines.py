@@ -85,7 +85,7 @@ def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
 def variant_configs(config: AssistantConfig) -> dict[str, AssistantConfig]:
     """Configurations by the name of their variant; the control has the assistant's own. A `cohort` without settings of
     its own has the other `llm_stream`. Raises UsageError with a line for every fault."""
-    configs = {} if config.variants is None else _of_file(config, config.variants)
+    configs = {} if config.variants is None else _read_variants(config, config.variants)
     if config.cohort is not None:
         other = config.model_copy(update={"llm_stream": not config.llm_stream})
         configs.setdefault(config.cohort.treatment, other)
@@ -93,7 +93,7 @@ def variant_configs(config: AssistantConfig) -> dict[str, AssistantConfig]:
     return configs
 
 
-def _of_file(config: AssistantConfig, file: Path) -> dict[str, AssistantConfig]:
+def _read_variants(config: AssistantConfig, file: Path) -> dict[str, AssistantConfig]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -61,10 +61,10 @@ class TurnEvents:
         self._item = f"item_{name}".encode()
         self._input_item = f"heard_{name}".encode()
 
-    def _of_caller(self, kind: bytes, fields: bytes) -> bytes:
+    def _caller_event(self, kind: bytes, fields: bytes) -> bytes:
         return frame(b'{"type":"' + kind + b'","item_id":"' + self._input_item + b'",' + fields + b"}")
 
-    def _of_reply(self, kind: bytes, fields: bytes) -> bytes:
+    def _reply_event(self, kind: bytes, fields: bytes) -> bytes:
         ids = b'","response_id":"' + self._response + b'","item_id":"' + self._item
         return frame(b'{"type":"' + kind + ids + b'","output_index":0,"content_index":0' + fields + b"}")
 
@@ -74,21 +74,21 @@ class TurnEvents:
 
     def speech_started(self) -> bytes:
         """The caller began to speak."""
-        return self._of_caller(b"input_audio_buffer.speech_started", b'"audio_start_ms":0')
+        return self._caller_event(b"input_audio_buffer.speech_started", b'"audio_start_ms":0')
 
     def speech_stopped(self) -> bytes:
         """The caller's turn ended."""
-        return self._of_caller(b"input_audio_buffer.speech_stopped", b'"audio_end_ms":0')
+        return self._caller_event(b"input_audio_buffer.speech_stopped", b'"audio_end_ms":0')
 
     def partial(self) -> bytes:
         """A partial transcript."""
-        return self._of_caller(
+        return self._caller_event(
             b"conversation.item.input_audio_transcription.delta", b'"content_index":0,"delta":"calibration "'
         )
 
     def final(self) -> bytes:
         """The final transcript."""
-        return self._of_caller(
+        return self._caller_event(
             b"conversation.item.input_audio_transcription.completed",
             b'"content_index":0,"transcript":"calibration burst"',
         )
@@ -99,17 +99,19 @@ class TurnEvents:
 
     def token(self, index: int) -> bytes:
         """One token of the answer's text."""
-        return self._of_reply(b"response.output_audio_transcript.delta", b',"delta":"' + WORDS[index].encode() + b'"')
+        return self._reply_event(
+            b"response.output_audio_transcript.delta", b',"delta":"' + WORDS[index].encode() + b'"'
+        )
 
     def audio(self, leading_samples: int, start: int, samples: int) -> bytes:
         """A chunk of the answer's audio."""
         encoded = reply_audio(leading_samples, start, samples)
-        return self._of_reply(b"response.output_audio.delta", b',"delta":"' + encoded + b'"')
+        return self._reply_event(b"response.output_audio.delta", b',"delta":"' + encoded + b'"')
 
     def done(self) -> bytes:
         """The end of the reply."""
         usage = b'"usage":{"output_tokens":3,"output_token_details":{"text_tokens":3}},'
-        return self._of_reply(b"response.output_audio.done", b"") + self._response_event(
+        return self._reply_event(b"response.output_audio.done", b"") + self._response_event(
             b"response.done", b"completed", usage
         )
 

@@ -23,7 +23,7 @@ from corpora.manifest.library import open_corpus
 from corpora.manifest.manifest import MANIFEST_NAME
 from loadtest.audit.job import CORPUS, Audited, AuditRequest, Coverage, audit
 from loadtest.audit.places import Places
-from loadtest.audit.search import Search, of_value
+from loadtest.audit.search import Search, needles_of_value
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
@@ -40,7 +40,7 @@ SECRET = "anna.keller@example.com"
 
 @pytest.fixture
 def places() -> Places:
-    return Places(Search(of_value("e-mail", SECRET)))
+    return Places(Search(needles_of_value("e-mail", SECRET)))
 
 
 def leaky_places(places: Places) -> list[str]:
@@ -86,7 +86,7 @@ def test_unrequested_audio_is_a_leak_and_earlier_audio_is_not(tmp_path: Path) ->
     for path in (kept, left, waves):
         path.parent.mkdir(exist_ok=True)
     kept.write_bytes(b"fLaC" + bytes(100))
-    places = Places(Search(of_value("e-mail", SECRET)), there_before=[*tmp_path.rglob("*")])
+    places = Places(Search(needles_of_value("e-mail", SECRET)), there_before=[*tmp_path.rglob("*")])
     left.write_bytes(b"fLaC" + bytes(100))
     waves.write_bytes(b"RIFF" + bytes(100))
     (tmp_path / "logs" / "b.log").write_text("no audio")

@@ -7,7 +7,7 @@ import pytest
 
 from loadtest.audit.framework_telemetry import CARD, PHONE, VALUES, send
 from loadtest.audit.places import Places
-from loadtest.audit.search import Search, of_texts, of_value
+from loadtest.audit.search import Search, needles_of_texts, needles_of_value
 from telemetry.model.personal_data import is_pseudonym
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
@@ -21,7 +21,7 @@ from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
 TEXTS = [("first", "My name is Margaret Ellsworth, and my card was stolen."), ("second", f"My card is {CARD}, I said.")]
-FORMS = of_texts(TEXTS).union(*(of_value(name, value) for name, value in VALUES.items()))
+FORMS = needles_of_texts(TEXTS).union(*(needles_of_value(name, value) for name, value in VALUES.items()))
 
 
 def spans(store: Path) -> list[SpanRow]:
@@ -72,7 +72,7 @@ def test_kept_text_has_no_personal_data(tmp_path: Path) -> None:
     assert "my card was stolen" in rows
     assert "My card is [redacted:card], I" in rows
     assert "Ellsworth" not in rows
-    places = Places(Search(of_value("card", CARD) | of_value("phone", PHONE)))
+    places = Places(Search(needles_of_value("card", CARD) | needles_of_value("phone", PHONE)))
     places.folder(store)
     assert places.leaks == set()
 
@@ -101,7 +101,7 @@ def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
         users = {turn.user_id for turn in reader.turns(Filter(), limit=10)}
     assert len(users) == 1
     assert is_pseudonym(users.pop() or "")
-    places = Places(Search(of_value("phone", number)))
+    places = Places(Search(needles_of_value("phone", number)))
     places.folder(tmp_path)
     assert places.leaks == set()
 

@@ -11,7 +11,7 @@ import pytest
 from corpora.manifest.library import open_corpus
 from loadtest.audit import framework_telemetry
 from loadtest.audit.job import CORPUS
-from loadtest.audit.search import Search, of_texts, of_value
+from loadtest.audit.search import Search, needles_of_texts, needles_of_value
 from tests import asking
 from tests.fixtures_forwarding import (
     UpstreamServer,
@@ -124,8 +124,8 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
 def test_leak_corpus_leaks_only_where_texts_are_kept(tmp_path: Path, upstream: UpstreamServer, text: str) -> None:
     corpus = open_corpus(CORPUS)
     utterances = [(utterance.id, utterance.text or "") for utterance in corpus.utterances if utterance.pii_kinds]
-    values = [of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
-    search = Search(of_texts(utterances).union(*values))
+    values = [needles_of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
+    search = Search(needles_of_texts(utterances).union(*values))
     with forwarding_sidecar(tmp_path, [up(upstream.url, text=text)], keep_transcripts=True) as sidecar:
         sent = framework_telemetry.send(sidecar.http, utterances)
         assert sidecar.terminate() == 0

@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from loadtest.audit.search import Search, of_text, of_texts, of_value
+from loadtest.audit.search import Search, needles_of_text, needles_of_texts, needles_of_value
 
 TEXT = "My card number is four zero zero zero one two three four, and I am called Margaret Ellsworth."
-WORDS = Search(of_texts([("card", TEXT)]))
-NUMBER = Search(of_value("phone", "+49 30 901820"))
+WORDS = Search(needles_of_texts([("card", TEXT)]))
+NUMBER = Search(needles_of_value("phone", "+49 30 901820"))
 
 FORMS: dict[str, Callable[[str], bytes]] = {
     "as it is": lambda text: text.encode(),
@@ -85,4 +85,4 @@ def test_a_number_within_a_longer_one_is_another() -> None:
 
 
 def test_a_short_text_is_looked_for_as_a_whole() -> None:
-    assert {needle.form for needle in of_text("a", "Call me.")} == {"callme"}
+    assert {needle.form for needle in needles_of_text("a", "Call me.")} == {"callme"}

@@ -117,7 +117,7 @@ def test_typed_settings_arrive_unchanged() -> None:
 
 @pytest.mark.slow
 def test_settings_of_command_reach_locust_unchanged_by_flags(tmp_path: Path) -> None:
-    values = {option.name: other(option) for option in OPTIONS if not option.of_machine}
+    values = {option.name: other(option) for option in OPTIONS if not option.is_per_machine}
     settings = SwarmSettings(host=HOST, **values, calibration="within 2 ms", calibrated_callers=50)
     settings = settings.with_scenario(load_scenario(SCENARIO), ("turns",))
     write_settings(settings, tmp_path / "settings.json")

@@ -88,7 +88,7 @@ def test_a_datagram_is_stamped_when_the_loop_wakes_and_found_by_its_number() -> 
 
     with asyncio.Runner(loop_factory=StampedLoop) as runner:
         before, after = runner.run(run())
-    stamp, bound = stamps.of_packet(4660)
+    stamp, bound = stamps.packet_stamp(4660)
     assert before <= stamp <= after
     assert bound >= 0
     assert stamps.newest == (stamp, bound)
@@ -125,5 +125,5 @@ def test_rtcp_and_other_datagrams_have_no_number() -> None:
         stamps.note(bytes([first, second, 0, 9]) + bytes(20), (first, 0))
     stamps.note(bytes([128, 111, 0, 8]) + bytes(20), (77, 1))
     stamps.note(bytes([0, 1]), (99, 2))
-    assert stamps.of_packet(8) == (77, 1)
-    assert stamps.of_packet(9) == (99, 2), "of none such: the newest"
+    assert stamps.packet_stamp(8) == (77, 1)
+    assert stamps.packet_stamp(9) == (99, 2), "of none such: the newest"
