@@ -21,7 +21,7 @@ def paired_view(run: PairedRun) -> Group:
     for place in range(1, len(run.variants)):
         parts.append(Text(verdict_sentence(run, place), style="bold"))
         parts.append(_differences(run, place))
-    parts.append(_beside(run))
+    parts.append(_quality_table(run))
     if run.interrupted:
         parts.append(Text("It was interrupted: what was said until then is shown.", style="yellow"))
     return Group(*parts)
@@ -75,7 +75,7 @@ def interval_text(value_ns: float | None, lower_ns: float | None, upper_ns: floa
     return f"{value} ({lower} to {upper})"
 
 
-def _beside(run: PairedRun) -> Table:
+def _quality_table(run: PairedRun) -> Table:
     table = Table(title="In addition to time", title_justify="left")
     headings = ("word error rate", "unanswered", "cache hits", "fallback", "whole answers", "words", "audible gaps")
     for heading in ("variant", *headings, "tokens in", "out"):
