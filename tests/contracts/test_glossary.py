@@ -170,7 +170,7 @@ def test_no_docstring_begins_with_a_retired_word() -> None:
 
 
 @pytest.mark.parametrize("source", ["told = 1", "class VoiceCaller: ...", "x.missed_starts", "def run_facts(): ..."])
-def test_a_retired_word_is_found(source: str) -> None:
+def test_retired_word_is_detected(source: str) -> None:
     assert list(retired_names(source))
 
 
@@ -203,14 +203,14 @@ def test_a_vague_name_is_found_however_it_is_bound(source: str) -> None:
     assert [identifier for _, identifier in vague_names(source)] == ["found"]
 
 
-def test_a_retired_phrase_is_found() -> None:
+def test_retired_phrase_is_detected() -> None:
     assert [phrase for _, phrase, _ in retired_phrases("a key is of no use\nthere is one\nit is none")] == [
         "of no use",
         "is none",
     ]
 
 
-def test_a_retired_first_word_of_a_docstring_is_found() -> None:
+def test_retired_first_word_of_docstring_is_detected() -> None:
     source = '"""What it is."""\ndef f():\n    """Return what it is."""\nclass C:\n    """Of a call."""'
     assert list(retired_first_words(source)) == [(1, "What"), (4, "Of")]
 
@@ -247,7 +247,7 @@ def test_the_code_is_spelled_as_americans_do() -> None:
 
 
 @pytest.mark.parametrize(("text", "is_wrong"), [("the col" + "our of a line", True), ("the color of a line", False)])
-def test_a_misspelled_word_is_found(text: str, is_wrong: bool, tmp_path: Path) -> None:
+def test_misspelled_word_is_detected(text: str, is_wrong: bool, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
     assert bool(misspelled([str(page)])) is is_wrong

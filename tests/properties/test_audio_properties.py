@@ -134,7 +134,7 @@ class CountingSpan(AudibleSpan):
         super().feed(pcm)
 
 
-def test_an_endless_stream_keeps_a_bounded_part_however_it_is_cut() -> None:
+def test_endless_stream_keeps_bounded_audio_in_any_fragments() -> None:
     for length in (480, SLICE_SAMPLES, 200_000):
         deferred = DeferredSpan(AudibleSpan("rms-10ms", 24_000))
         piece = np.full(length, 5_000, "<i2").tobytes()
@@ -143,7 +143,7 @@ def test_an_endless_stream_keeps_a_bounded_part_however_it_is_cut() -> None:
             assert deferred.kept_samples < SLICE_SAMPLES
 
 
-def test_who_asks_again_has_nothing_scanned_again() -> None:
+def test_repeated_query_scans_nothing_again() -> None:
     span = CountingSpan()
     deferred = DeferredSpan(span)
     for _ in range(40):

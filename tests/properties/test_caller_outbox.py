@@ -30,9 +30,7 @@ class StubbornSocket:
 
 
 @given(STEPS, st.lists(OFFERS, max_size=60))
-def test_what_was_given_is_what_was_taken_and_what_still_waits(
-    steps: list[bytes | str], offers: list[int | None]
-) -> None:
+def test_given_bytes_are_those_taken_and_those_waiting(steps: list[bytes | str], offers: list[int | None]) -> None:
     socket = StubbornSocket(offers)
     outbox = Outbox(socket.send)
     given_bytes = b""
@@ -54,7 +52,7 @@ def test_what_was_given_is_what_was_taken_and_what_still_waits(
 
 
 @given(STEPS, st.lists(OFFERS, max_size=60))
-def test_what_is_encrypted_goes_out_whole_and_in_the_order_of_its_encryption(
+def test_encrypted_data_is_sent_whole_in_order_of_encryption(
     steps: list[bytes | str], offers: list[int | None]
 ) -> None:
     """The key of a record is that of its place: what was encrypted first must be sent first."""
@@ -84,7 +82,7 @@ def test_what_is_encrypted_goes_out_whole_and_in_the_order_of_its_encryption(
     assert b"".join(part.split(b":", 1)[1][:-1] for part in sealed) == given_bytes
 
 
-def test_an_endpoint_that_does_not_read_costs_a_reference_a_frame_and_no_encryption() -> None:
+def test_unread_frames_cost_a_reference_each_and_no_encryption() -> None:
     frame, sealed = bytes(1300), list[bytes]()
 
     def seal(data: bytes) -> bytes:
@@ -120,7 +118,7 @@ def test_bytes_of_the_wire_do_not_overtake_what_waits() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40), st.one_of(st.none(), st.integers(1, 200)))),
 )
-def test_lateness_is_our_own_and_then_the_sockets_and_nothing_is_counted_twice(
+def test_lateness_is_own_then_of_socket_and_nothing_counts_twice(
     steps: list[tuple[int, int, int | None]],
 ) -> None:
     """Whatever parts of frames a socket takes and whenever: taken - due = (offered - due) + (taken - offered)."""

@@ -89,7 +89,7 @@ def audible(sent: list[Chunk]) -> bool:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(chunks.filter(audible), st.integers(0, 8))
-def test_a_reply_that_ends_by_silence_is_measured_like_one_that_an_event_ends(sent: list[Chunk], final_at: int) -> None:
+def test_reply_ended_by_silence_is_measured_as_if_by_event(sent: list[Chunk], final_at: int) -> None:
     by_event = heard(sent, closed=True, split=False, final_at=final_at)
     by_silence = heard(sent, closed=False, split=False, final_at=final_at)
     assert by_event.outcome == "ok"
@@ -107,7 +107,7 @@ def test_however_the_same_audio_is_split_the_turn_is_the_same(sent: list[Chunk],
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(chunks.filter(audible), chunks.filter(audible), st.sampled_from([200, 1_000]), st.sampled_from([0, 300, 1_500]))
-def test_what_was_heard_before_a_question_never_answers_it(
+def test_audio_before_question_never_answers_it(
     greeting: list[Chunk], answer: list[Chunk], speech_ms: int, think_ms: int
 ) -> None:
     plan = make_plan(think_ms=think_ms)
@@ -136,9 +136,7 @@ marks = st.lists(
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(marks, st.booleans())
-def test_every_mark_is_answered_once_in_order_and_not_before_its_audio(
-    order: list[tuple[str, int]], closed: bool
-) -> None:
+def test_every_mark_is_answered_once_in_order_after_its_audio(order: list[tuple[str, int]], closed: bool) -> None:
     world = World(make_plan(2), wire=EVERY_EVENT if closed else SILENT)
     due: dict[str, int] = {}
     answered: dict[str, int] = {}

@@ -206,7 +206,7 @@ def interleaved(draw: st.DrawFn) -> list[tuple[int, VoiceEvent]]:
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(interleaved())
-def test_a_turn_has_one_outcome_and_the_first_audible_uncancelled_response_answers_it(
+def test_first_audible_uncanceled_response_answers_the_turn(
     order: list[tuple[int, VoiceEvent]],
 ) -> None:
     plan = make_plan(reply_ms=4_000)

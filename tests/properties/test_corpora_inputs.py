@@ -117,9 +117,7 @@ def test_any_bytes_as_a_package_are_rejected_in_one_sentence(content: bytes) -> 
     after=st.integers(0, 200).map(lambda hops: hops * 32),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_bounds_in_digital_silence_are_found_within_a_millisecond(
-    before: int, hops: int, after: int, seed: int
-) -> None:
+def test_bounds_in_digital_silence_are_exact_to_a_millisecond(before: int, hops: int, after: int, seed: int) -> None:
     if (before + after) < 0.1 * hops * 32 + RATE_HZ // 50:
         # Part of the file must be silent; otherwise the speech is not above the noise floor.
         after += hops * 32 + RATE_HZ // 50

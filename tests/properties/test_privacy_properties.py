@@ -102,7 +102,7 @@ def stored(tables: DecodedTables) -> list[object]:
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 @settings(deadline=None, max_examples=50)
 @given(made=st.lists(requests(), min_size=1, max_size=3))
-def test_what_is_forwarded_and_the_rows_agree(rules: PrivacyRules, made: list[ExportTraceServiceRequest]) -> None:
+def test_forwarded_requests_and_stored_rows_agree(rules: PrivacyRules, made: list[ExportTraceServiceRequest]) -> None:
     bodies = [request.SerializeToString() for request in made]
     redactor = Redactor(rules)
     tables = decode_traces(bodies, redactor)
@@ -166,7 +166,7 @@ def test_our_own_spans_are_logged_as_they_came(rules: PrivacyRules) -> None:
     assert all(redactor.redact_request(body, "traces") is body for body in bodies)
 
 
-def test_a_turn_whose_ids_are_all_digits_is_logged_as_it_came() -> None:
+def test_turn_with_ids_of_digits_is_logged_unchanged() -> None:
     digits = {"run_id": "4111111111111111", "call_id": "4111111111111111", "process_id": "1-4111111111111111"}
     (turn, *_) = exchange(0)
     turn = msgspec.structs.replace(turn, **digits)

@@ -139,7 +139,7 @@ WHOLE = events_of(STREAM, [])
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=60))
-def test_a_recorded_session_gives_the_same_events_however_it_is_cut(cuts: list[int]) -> None:
+def test_recorded_session_gives_same_events_in_any_fragments(cuts: list[int]) -> None:
     assert len(WHOLE) == len(RECORDED)
     assert events_of(STREAM, cuts) == WHOLE
 

@@ -248,9 +248,7 @@ def figures(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(COHORT_SEEDS, SHAPES, st.sampled_from(["call", "user", "paired"]), st.integers(0, 1_000))
-def test_neither_the_order_of_turns_nor_the_numbers_of_calls_matter(
-    seed: int, shape: Shape, kind: str, order: int
-) -> None:
+def test_order_of_turns_and_numbers_of_calls_do_not_matter(seed: int, shape: Shape, kind: str, order: int) -> None:
     unit = "user" if kind == "user" else "call"
     plan, (candidate, control) = a_plan(unit, paired=kind == "paired"), both_cohorts(seed, shape, unit)
     history = first_history(plan)
@@ -399,13 +397,13 @@ def first_claims(check: Check, shift_ms: float, status: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statistic", ["p50", "p95"])
-def test_looking_after_every_turn_rolls_back_no_more_than_the_error_level_says(statistic: str) -> None:
+def test_looks_after_every_turn_keep_rollback_error_level(statistic: str) -> None:
     """A margin of a nanosecond leaves only the bound to prevent a roll back by chance."""
     assert first_claims(Check(statistic, "quantile", 1.0, statistic=statistic), 0.0, "worse") <= MOST_WRONG
 
 
 @pytest.mark.slow
-def test_looking_after_every_turn_promotes_no_more_than_the_error_level_says() -> None:
+def test_looks_after_every_turn_keep_promotion_error_level() -> None:
     """A candidate that is slower by the margin in every turn."""
     check = Check("p50", "quantile", 60.0 * MS, statistic="p50")
     assert first_claims(check, 60.0, "within") <= MOST_WRONG

@@ -271,7 +271,7 @@ def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting, turn: Turn) ->
 @pytest.mark.slow
 @SLOW
 @given(st.lists(st.tuples(st.sampled_from("ab"), TEXT, UNIX_NS, UNIX_NS, st.dictionaries(TEXT, VALUES), SPAN_ID)))
-def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_them(spans) -> None:
+def test_consecutive_spans_of_any_attributes_equal_those_of_sdk(spans) -> None:
     encoders, trace_id, parent_id = {name: SpanEncoder(name) for name in "ab"}, 2**127 + 1, 2**63 + 1
     encoded: list[EncodedSpan] = []
     reference: list[ReadableSpan] = []

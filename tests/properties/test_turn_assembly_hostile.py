@@ -64,7 +64,7 @@ def hostile(draw: st.DrawFn) -> list[SpanRow]:
 @pytest.mark.slow
 @given(hostile(), st.integers(1, 40))
 @settings(max_examples=examples(120, 300), deadline=None)
-def test_whatever_is_stated_makes_turns_or_none(spans: Sequence[SpanRow], at_once: int) -> None:
+def test_any_spans_make_valid_turns_or_none(spans: Sequence[SpanRow], at_once: int) -> None:
     stored = StoredTurns()
     for start in range(0, len(spans), at_once):
         stored.add(spans[start : start + at_once], NOW_UNIX_NS + start)

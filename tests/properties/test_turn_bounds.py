@@ -89,7 +89,7 @@ def turns(draw: st.DrawFn) -> Heard:
 
 @pytest.mark.slow
 @given(turns())
-def test_what_the_endpoint_measured_lies_within_the_bounds(heard: Heard) -> None:
+def test_measured_latency_of_endpoint_lies_within_bounds(heard: Heard) -> None:
     bounds = metric_bounds(heard.turn, VOICE_TO_VOICE)
     assert bounds is not None
     assert bounds[0] <= heard.answered_ns - heard.spoken_ns <= bounds[1]
@@ -101,7 +101,7 @@ def test_what_the_endpoint_measured_lies_within_the_bounds(heard: Heard) -> None
 
 @pytest.mark.slow
 @given(turns())
-def test_a_service_that_was_not_held_up_is_never_faster_than_the_lower_bound(heard: Heard) -> None:
+def test_undelayed_service_is_never_faster_than_lower_bound(heard: Heard) -> None:
     """Frames that are later than that with the end of speech can have held it up by as much as the bound allows."""
     bounds = metric_bounds(heard.turn, VOICE_TO_VOICE)
     assert bounds is not None
@@ -119,7 +119,7 @@ Chunks = list[tuple[int, int, int]]
     ),
     st.integers(0, 300),
 )
-def test_what_is_played_was_due_no_earlier_than_its_bound(chunks: Chunks, silent_ms: int) -> None:
+def test_played_audio_was_due_no_earlier_than_its_bound(chunks: Chunks, silent_ms: int) -> None:
     """A player that got each chunk when it really came plays each sample within the bounds of one that got it late."""
     evidence, late, true = Evidence(), PlayoutBuffer("rms-10ms"), PlayoutBuffer("rms-10ms")
     arrived_ms = stamp_ms = 1_000

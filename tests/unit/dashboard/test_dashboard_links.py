@@ -52,7 +52,7 @@ def test_a_list_of_turns_asks_the_store_for_what_the_link_says() -> None:
     assert (asked.window_ns, query.from_ns, query.below_ns) == (None, 500 * ms, 600 * ms)
 
 
-def test_a_list_of_runs_is_filtered_as_of_the_moment_when_it_is_looked_at() -> None:
+def test_runs_filter_is_relative_to_moment_of_display() -> None:
     same = {"cohort": "B", "target": "ws://a", "state": "not judged", "profile": "clean", "scenario": "ramp"}
     choice, faults = RunsChoice.of({"began": "7d", "callers": "8", "protocol": "pipecat", **same})
     since = NOW_NS - 604_800 * NS_PER_S
@@ -114,7 +114,7 @@ def test_pages_share_the_cohort_and_no_other_parameter() -> None:
         (RolloutChoice, {"decision": "go"}, "decision 'go', not one of promote, hold, roll_back: left out"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_left_out_with_a_sentence(
+def test_invalid_link_value_is_left_out_with_a_sentence(
     kind: type[LinkChoice], link: dict[str, str], fault: str
 ) -> None:
     choice, (reported,) = kind.of({**link, "theme": "x", "run": ""})
@@ -199,7 +199,7 @@ def test_the_looks_that_a_link_means(link: dict[str, str], of_chart: list[float]
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("full")
-def test_the_objective_whose_budget_is_drawn_is_in_the_link() -> None:
+def test_objective_of_budget_chart_is_in_the_link() -> None:
     app = opened("objectives")
     first = pictures(app)
     app.selectbox(key="choice_objective").select_index(1).run()

@@ -126,7 +126,7 @@ def test_the_evaluator_gives_the_share_that_was_written(share: float) -> None:
 
 @pytest.mark.slow
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_a_caller_that_has_the_candidate_keeps_it_while_the_share_grows(one: float, other: float) -> None:
+def test_caller_with_candidate_keeps_it_while_share_grows(one: float, other: float) -> None:
     low, high = sorted((one, other))
     before = assigned(with_split(document(), "voice", split(low), "f"), 200)
     after = assigned(with_split(document(), "voice", split(high), "f"), 200)
@@ -164,7 +164,7 @@ def test_other_variants_keep_their_proportion_and_their_callers() -> None:
     assert all(other == "local" for _, other in kept)
 
 
-def test_a_new_variant_is_put_beside_the_control() -> None:
+def test_new_variant_is_added_next_to_control() -> None:
     rule = {"fractional": [["stable", 90], ["local", 10]]}
     changed = with_split(
         document(rule, variants={"stable": "s", "streaming": "t", "local": "l"}), "voice", split(0.05, 0.85), "f"
@@ -190,18 +190,18 @@ def test_a_share_of_a_tenth_of_a_percent_is_exact() -> None:
         (document(variants={"stable": "s", "streamed": "t"}), "did you mean streamed?"),
     ],
 )
-def test_what_cannot_take_a_share_is_refused(unsuitable: dict[str, Any], sentence: str) -> None:
+def test_flag_that_cannot_take_a_share_is_refused(unsuitable: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")):
         with_split(unsuitable, "voice", split(0.05), "flags.json")
 
 
-def test_a_plan_that_leaves_callers_to_nobody_is_refused() -> None:
+def test_plan_that_leaves_callers_without_variant_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"leaves 0\.1 of the callers to other variants, and it has none"):
         with_split(document(), "voice", split(0.05, 0.85), "flags.json")
 
 
 @pytest.mark.parametrize("content", [b"", b'{"flags": {"voi', b"[]", b"\xff\xfe", b'{"flags": 7}'])
-def test_what_is_not_a_file_of_flags_is_refused(content: bytes) -> None:
+def test_invalid_flag_file_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="flagd's"):
         read_flags(content, "flags.json")
 
@@ -241,7 +241,7 @@ def test_a_moment_that_has_passed_fires_at_once_and_only_once(timer: TimerFd) ->
     timer.close()
 
 
-def test_it_never_fires_early(timer: TimerFd) -> None:
+def test_timer_never_fires_early(timer: TimerFd) -> None:
     due = time.perf_counter_ns() + 3_000_000
     assert timer.arm(due)
     assert wait(timer)

@@ -70,7 +70,7 @@ def test_speech_in_digital_silence_ends_at_its_last_sample(last: int, softer_db:
     assert find_exact_end(samples, utterance(samples, 2_000, last, end_ms=15.0)) == last
 
 
-def test_a_sound_after_the_speech_may_end_at_the_latest_is_not_speech() -> None:
+def test_sound_after_latest_end_of_speech_is_not_speech() -> None:
     samples = np.zeros(32_000)
     samples[3_200:16_000] = 0.1 * noise(12_800)
     samples[24_000:25_000] = 0.5 * noise(1_000, 2)  # a door
@@ -79,7 +79,7 @@ def test_a_sound_after_the_speech_may_end_at_the_latest_is_not_speech() -> None:
     assert find_exact_end(samples, everything) == pytest.approx(24_999, abs=3), "a person says that it is speech"
 
 
-def test_an_end_that_was_annotated_too_early_may_move_back_within_its_uncertainty() -> None:
+def test_end_annotated_too_early_may_move_within_uncertainty() -> None:
     samples = 1e-4 * noise(32_000, 2)
     samples[3_200:16_000] = 0.1 * noise(12_800)
     for stated_ms, latest in ((None, 14_000), (0.0, 14_000), (50.0, 14_800), (200.0, 15_999)):
@@ -94,7 +94,7 @@ def test_noise_that_covers_soft_speech_leaves_no_certain_end(snr_db: float) -> N
     assert find_exact_end(samples, utterance(samples, start, start + 24_000 - 1)) is None
 
 
-def test_speech_up_to_the_end_of_the_file_leaves_room_for_the_fade() -> None:
+def test_speech_up_to_end_of_file_leaves_room_for_fade() -> None:
     samples = 0.1 * np.sign(noise(16_000))
     samples[:3_200] = 0.0
     assert find_exact_end(samples, utterance(samples, 3_200, 15_999)) == 15_999 - round(FADE_S * RATE_HZ)

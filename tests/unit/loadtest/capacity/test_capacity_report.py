@@ -86,7 +86,7 @@ def make_capacity(**changes: object) -> Capacity:
         ([verdict(0, 0, seen=False)], ("too few", False)),
     ],
 )
-def test_a_step_stands_by_its_objectives(verdicts: list[Verdict], expected: tuple[StepStatus, bool]) -> None:
+def test_step_is_met_or_missed_by_its_objectives(verdicts: list[Verdict], expected: tuple[StepStatus, bool]) -> None:
     assert step_status(verdicts) == expected
 
 
@@ -146,7 +146,7 @@ def test_the_table_and_the_object_hold_the_same_steps() -> None:
     assert "missed" in lines
 
 
-def test_the_object_has_the_processes_of_each_step_and_what_the_calibration_advises() -> None:
+def test_capacity_object_has_processes_per_step_and_advice() -> None:
     two = dataclasses.replace(step(8, "met", 9.4), processes=2)
     shown = capacity_object(make_capacity(steps=(step(4, "met", 9.4), two), advice="8 callers want 2 processes"))
     assert [step["processes"] for step in shown["steps"]] == [1, 2]
@@ -180,7 +180,7 @@ def test_nothing_is_cut_or_folded_inside_a_word(width: int) -> None:
         assert row.rstrip().endswith(step.status)
 
 
-def test_what_was_missed_and_why_stands_below_the_table() -> None:
+def test_missed_steps_are_listed_with_reasons_below_table() -> None:
     text = StringIO()
     Console(file=text, width=200).print(capacity_view(_widest()))
     name = "voice-to-voice-p95-under-one-and-a-half-seconds"
@@ -317,7 +317,7 @@ def test_a_step_met_above_a_missed_one_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("first", "most", "resolution"), [(0, 4, 0.1), (5, 4, 0.1), (1, 4, 0.0)])
-def test_what_cannot_be_searched_is_refused(first: int, most: int, resolution: float) -> None:
+def test_impossible_search_is_refused(first: int, most: int, resolution: float) -> None:
     with pytest.raises(ValueError, match="no search"):
         next_step({}, first=first, most=most, resolution=resolution)
 
@@ -415,9 +415,7 @@ def test_an_endpoint_that_is_busy_for_a_moment_is_searched_on(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_opens_one_session_but_none_of_a_step_is_not_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_without_any_session_makes_target_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Endpoint(monkeypatch, {2: "refused", 1: "refused"}, True, True, True)
     code, result = search(asked(tmp_path / "out", first=2))
     assert code == ExitCode.UNREACHABLE

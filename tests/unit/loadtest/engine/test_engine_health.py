@@ -27,7 +27,7 @@ def test_the_backlog_is_the_most_unsent_data_of_any_caller() -> None:
     assert (health.frames_held_up, health.take_unsent_worst_bytes()) == (2, 500)
 
 
-def test_unseen_time_is_bounded_by_when_the_tick_before_the_newest_was_due() -> None:
+def test_unseen_time_is_bounded_by_due_time_of_earlier_tick() -> None:
     health = EngineHealth()
     assert health.longest_unseen_ns(500 * MS) == 0, "nothing was due yet"
     health.note_tick(0, 1000 * MS)

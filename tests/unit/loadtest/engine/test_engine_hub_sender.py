@@ -68,7 +68,7 @@ def clip(frames: int, start: int, end: int) -> Any:
 
 
 @given(st.lists(st.one_of(st.integers(1, 30).map(lambda ms: ms * MS), st.integers(1, 200 * MS)), max_size=60))
-def test_frames_keep_their_schedule_and_come_neither_early_nor_in_a_burst(pauses: list[int]) -> None:
+def test_frames_keep_schedule_and_are_neither_early_nor_bursty(pauses: list[int]) -> None:
     hub = Hub()
     stream, transport = hub.add()
     first_due = stream.due_perf_ns
@@ -85,7 +85,7 @@ def test_frames_keep_their_schedule_and_come_neither_early_nor_in_a_burst(pauses
     assert [frame for frame, _ in transport.sent] == [b"abc"[number % 3 :][:1] for number in range(len(moments))]
 
 
-def test_streams_are_spread_over_a_frame_and_a_place_is_given_back() -> None:
+def test_streams_are_spread_over_frame_and_places_are_reused() -> None:
     hub = Hub()
     streams = [hub.add()[0] for _ in range(40)]
     phases = [stream.due_perf_ns % FRAME for stream in streams]
@@ -107,7 +107,7 @@ def test_a_stopped_stream_sends_nothing() -> None:
     assert (before, len(transport.sent), len(other.sent)) == (3, 3, 6)
 
 
-def test_an_utterance_comes_whole_after_what_is_overdue_and_its_speech_is_known() -> None:
+def test_utterance_is_whole_after_overdue_frames_and_stamped() -> None:
     hub = Hub()
     stream, transport = hub.add()
     hub.run(20)
@@ -155,7 +155,7 @@ def test_a_deadline_is_reported_with_the_frame_that_is_sent_then() -> None:
     assert len(transport.sent) == 2
 
 
-def test_frames_that_wait_are_held_up_until_the_socket_has_taken_them() -> None:
+def test_waiting_frames_are_held_up_until_socket_accepts_them() -> None:
     hub = Hub()
     stream, transport = hub.add()
     hub.run(20)
@@ -175,7 +175,7 @@ def test_frames_that_wait_are_held_up_until_the_socket_has_taken_them() -> None:
     assert (stream.waits_since_perf_ns, stream.blocked_ns(None)) == (None, 0)
 
 
-def test_an_internal_error_of_one_stream_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_of_one_stream_does_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub()
     (broken, transport), (_, sound) = hub.add(), hub.add()
 

@@ -48,7 +48,7 @@ def test_a_stream_gives_its_chunks_times_and_counts() -> None:
     assert (answer.finish_reason, answer.served_model, answer.stamp_error_s) == ("length", "small-1", 0.001)
 
 
-def test_a_running_count_gives_the_tokens_of_each_chunk_and_llama_cpps_own_times() -> None:
+def test_running_count_gives_chunk_tokens_and_llama_cpp_times() -> None:
     def timed(text: str, count: int) -> str:
         return delta(text, timings={"predicted_n": count, "prompt_n": 3, "prompt_ms": 1.5, "cache_n": 2})
 
@@ -62,7 +62,7 @@ def test_a_running_count_gives_the_tokens_of_each_chunk_and_llama_cpps_own_times
     assert answer.timings == ServerTimings(prompt_n=3, prompt_ms=1.5, predicted_n=6, cache_n=2)
 
 
-def test_a_count_in_the_last_event_alone_says_nothing_of_the_chunks() -> None:
+def test_count_in_last_event_alone_gives_no_tokens_per_chunk() -> None:
     last = delta("c", usage={"completion_tokens": 9})
     answer = played((10, STREAM + events(delta("a"))), (20, events(delta("b"))), (30, events(last) + GOOD_END))
     assert [chunk.tokens for chunk in answer.chunks] == [None, None, None]
@@ -221,7 +221,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_not_an_answer_is_named_and_has_no_figure(case: str) -> None:
+def test_invalid_answer_is_named_and_has_no_figures(case: str) -> None:
     data, kind, words = BAD[case]
     answer = played((10, data)) if data else played()
     assert answer.fault is not None
@@ -242,7 +242,7 @@ def test_every_way_to_write_a_stream_is_read_the_same(end: str, before: str, siz
     assert answer.keep_alives == (4 if before[0] == ":" else 0)
 
 
-def test_what_came_while_this_machine_did_not_look_is_no_fault_of_the_server() -> None:
+def test_data_unseen_by_this_machine_is_no_fault_of_server() -> None:
     late = played((90, STREAM + events(*([delta("word ")] * 8)) + GOOD_END), seen_before_ms=80)
     assert (kind_of(late), "did not look for 80.0 ms" in repr(late.fault)) == ("not_seen", True)
 
@@ -268,7 +268,7 @@ JSON = st.recursive(
     is_stream=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_whatever_a_server_sends_is_an_answer_or_a_fault(
+def test_any_response_of_server_is_answer_or_fault(
     wire: Wire, bodies: list[object], junk: bytes, size: int, is_stream: bool
 ) -> None:
     content = events(*(json.dumps(body) for body in bodies)) + junk if is_stream else json.dumps(bodies[:1]).encode()
@@ -314,7 +314,7 @@ def test_a_wait_is_read_however_it_is_written(header: str, wait_ms: int | None) 
         ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 9}}, (9, 9, None)),
     ],
 )
-def test_a_count_that_cannot_be_is_none(counts: dict[str, object], known: tuple[int | None, ...] | None) -> None:
+def test_impossible_token_count_is_unknown(counts: dict[str, object], known: tuple[int | None, ...] | None) -> None:
     last = json.dumps({"choices": [], "usage": counts})
     answer = played((10, STREAM + events(WORDS[0])), (20, events(WORDS[1], finish(), last, "[DONE]")))
     assert answer.fault is None

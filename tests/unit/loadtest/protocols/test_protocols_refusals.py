@@ -70,7 +70,7 @@ def test_an_error_of_any_form_has_a_sentence(error: object) -> None:
     assert error_message(error)
 
 
-def test_an_error_that_is_nested_too_deep_or_too_large_a_number_has_a_sentence() -> None:
+def test_deeply_nested_error_or_huge_number_has_a_sentence() -> None:
     deep: list[object] = []
     for _ in range(2_000):
         deep = [deep]
@@ -79,7 +79,7 @@ def test_an_error_that_is_nested_too_deep_or_too_large_a_number_has_a_sentence()
     assert "does not say what is wrong" in answer_message("[" * 500 + "]" * 500)
 
 
-def test_a_status_without_a_body_says_nothing_twice_and_a_header_may_say_it() -> None:
+def test_status_without_body_is_stated_once_and_header_may_add() -> None:
     url = "ws://user:secret@h/p?key=secret"
     assert (
         refused_upgrade(403, "Forbidden", "", (), url)
@@ -117,7 +117,7 @@ def test_a_close_code_has_its_name() -> None:
 
 @pytest.mark.parametrize("limit", [64 * 2**10, 16 * 2**20])
 @pytest.mark.parametrize("count", [None, 16 * 2**20 + 1, 20_000_000, 2**40, 2**62])
-def test_our_limit_is_named_as_ours_with_numbers_that_no_store_hides(limit: int, count: int | None) -> None:
+def test_own_message_limit_is_named_as_ours_with_visible_numbers(limit: int, count: int | None) -> None:
     sentence = over_limit(limit, count)
     assert "voiceprobe" in sentence
     assert size(limit) in sentence
@@ -265,7 +265,7 @@ def test_every_protocol_has_advice_of_each_kind(protocol: str, sentence: str) ->
     assert "{" not in hint
 
 
-def test_a_key_that_was_sent_is_to_be_checked_and_one_that_was_not_is_to_be_given() -> None:
+def test_rejected_key_is_to_be_checked_and_missing_one_given() -> None:
     unauthorized = Failure("http_status", "401")
     assert "does not accept the key" in (advice(unauthorized, "", Attempt("llm", "http://h/v1", has_key=True)) or "")
     assert "no key was sent" in (advice(unauthorized, "", Attempt("llm", "http://h/v1", has_key=False)) or "")
@@ -347,7 +347,7 @@ SECRET = "s3cr3t-4711"
 NAMES = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=30)
 
 
-def test_what_says_who_answered_is_kept_under_the_response_that_had_it() -> None:
+def test_headers_that_name_responder_are_kept_by_response() -> None:
     headers = [("Server", " uvicorn "), ("CF-Ray", "8a1"), ("via", "1.1 a"), ("Via", "1.1 b"), ("X-Cache", "")]
     assert kept_headers(headers, "upgrade") == {
         "upgrade.server": "uvicorn",
@@ -375,7 +375,7 @@ def test_no_other_name_is_kept(headers: list[tuple[str, str]]) -> None:
     assert SECRET not in repr(kept_headers(unknown, "upgrade"))
 
 
-def test_of_an_address_neither_credentials_nor_the_query_are_kept() -> None:
+def test_address_in_header_is_kept_without_secrets_and_query() -> None:
     value = f"https://user:{SECRET}@llm.example/v1?key={SECRET}"
     assert kept_headers([("x-litellm-model-api-base", value)], "llm") == {
         "llm.x-litellm-model-api-base": "https://llm.example/v1"

@@ -29,7 +29,7 @@ def test_constant_arrivals_are_exact() -> None:
     assert _seconds([_phase(0, 4, 2.5)]) == pytest.approx([0.4 * n for n in range(10)])
 
 
-def test_a_ramp_of_the_rate_gives_as_many_calls_as_its_area_and_ever_closer() -> None:
+def test_ramp_of_rate_gives_calls_by_its_area_ever_closer() -> None:
     seconds = _seconds([_phase(0, 10, 0, 4)])
     assert len(seconds) == 20
     # The n-th call comes when t² · 4 / 20 = n.
@@ -75,7 +75,7 @@ PHASES = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(parts=PHASES, seed=st.integers(0, 1000), workers=st.integers(1, 7))
-def test_what_n_processes_begin_is_what_one_begins(
+def test_n_processes_begin_the_calls_of_one(
     parts: list[tuple[float, float, float, Arrival]], seed: int, workers: int
 ) -> None:
     phases: list[Phase] = []

@@ -66,11 +66,11 @@ def _words(plans: list[CallPlan]) -> list[str | None]:
     ("text", "shown"),
     [(1.0, "uniform:500ms:1.5s"), ("2", "uniform:1s:3s"), (0, "uniform:0ns:0ns"), ("constant:3s", "constant:3s")],
 )
-def test_seconds_of_thinking_stand_for_their_mean(text: float | str, shown: str) -> None:
+def test_seconds_of_thinking_are_their_mean(text: float | str, shown: str) -> None:
     assert str(parse_think(text)) == shown
 
 
-def test_seconds_of_patience_stand_for_the_median() -> None:
+def test_seconds_of_patience_are_their_median() -> None:
     assert parse_patience(2) == parse_patience("2") == parse_delay("lognormal:2s:0.5")
     assert parse_patience("normal:3s:500ms") == parse_delay("normal:3s:500ms")
 
@@ -109,14 +109,14 @@ def test_shares_are_kept_over_many_turns() -> None:
     assert set(points) == {ReplyPoint(after_ns=1_200 * MS), ReplyPoint(share=0.5)}
 
 
-def test_no_call_begins_with_an_interruption_and_none_follows_a_backchannel() -> None:
+def test_barge_in_neither_begins_call_nor_follows_backchannel() -> None:
     for plan in _plans(EVERYTHING):
         assert plan.turns[0].barge_in is None
         for turn, following in zip(plan.turns, plan.turns[1:], strict=False):
             assert turn.backchannel is None or following.barge_in is None
 
 
-def test_a_backchannel_is_one_of_the_shortest_clips_and_none_where_all_are_long() -> None:
+def test_backchannel_is_a_short_clip_or_absent_if_all_are_long() -> None:
     output = [turn.backchannel for turn in _turns(EVERYTHING) if turn.backchannel is not None]
     assert output
     assert {backchannel.clip.duration_ns <= 1_500 * MS for backchannel in output} == {True}
@@ -125,7 +125,7 @@ def test_a_backchannel_is_one_of_the_shortest_clips_and_none_where_all_are_long(
     assert all(turn.backchannel is None for _ in range(50) for turn in planner.plan("call").turns)
 
 
-def test_the_words_and_pauses_are_those_of_callers_who_only_ask_and_wait() -> None:
+def test_behaviors_leave_words_and_pauses_of_callers_unchanged() -> None:
     plain = CallerBehavior(turns=4, patience=EVERYTHING.patience)
     for ours, theirs in zip(_turns(EVERYTHING), _turns(plain), strict=True):
         assert ours.think_ns == theirs.think_ns
@@ -134,7 +134,7 @@ def test_the_words_and_pauses_are_those_of_callers_who_only_ask_and_wait() -> No
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 4), st.booleans(), st.lists(st.integers(0, 3), max_size=12))
-def test_the_same_seed_plans_the_same_whatever_the_processes_and_their_order(
+def test_same_seed_plans_same_calls_for_any_processes_and_order(
     seed: int, processes: int, scripted: bool, order: list[int]
 ) -> None:
     behavior = EVERYTHING.model_copy(update={"conversations": scripted})
@@ -157,7 +157,7 @@ def test_another_seed_plans_otherwise() -> None:
     assert _words(_plans(EVERYTHING)) != _words(_plans(EVERYTHING, seed=2))
 
 
-def test_conversations_are_replayed_in_their_order_with_their_pauses_and_intents() -> None:
+def test_conversations_keep_their_order_pauses_and_intents() -> None:
     plans = _plans(CallerBehavior(turns=2, conversations=True), conversations=SCRIPTS)
     assert {plan.turns[0].conversation for plan in plans} == {"order", "talk"}
     for plan in plans:

@@ -151,7 +151,7 @@ def test_the_examples_read_back_equal(file: Path) -> None:
     assert decode_settings(encode_settings(whole)) == whole
 
 
-def test_a_key_that_is_not_a_setting_is_refused_wherever_it_stands() -> None:
+def test_unknown_key_is_refused_at_any_depth() -> None:
     document = json.loads(encode_settings(SwarmSettings(host=HOST)))
     document["turnings"] = 3
     document["scenario"] = {"phases": [{"name": "a", "kind": "hold", "duration": 5, "users": 1, "longness": 1}]}
@@ -173,7 +173,7 @@ def test_a_damaged_document_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_the_file_is_its_owners_alone_and_without_the_credentials_of_the_address(tmp_path: Path) -> None:
+def test_settings_file_is_private_and_without_url_credentials(tmp_path: Path) -> None:
     file = tmp_path / "out" / "settings.json"
     file.parent.mkdir()
     file.write_text("before")

@@ -76,7 +76,7 @@ def test_secrets_that_begin_alike_hide_nothing_of_one_another(drawn: list[str], 
         assert redactor.text(f"«{ENCODINGS[encoding](secret)}»").replace(HIDDEN, "") == "«»", secret
 
 
-def test_a_token_inside_a_longer_text_in_base64_leaves_nothing_that_says_it() -> None:
+def test_token_inside_base64_text_is_redacted_whole() -> None:
     for before in ("", "x", "xy"):
         inside = base64.b64encode(f'{before}{{"token": "{SECRET}"}}'.encode()).decode()
         clean = SecretRedactor([SECRET]).text(inside)
@@ -114,7 +114,7 @@ def test_no_beginning_of_a_secret_stays(secret: str, before: str, after: str, cu
     assert secret[:8] not in SecretRedactor([secret]).text(before + secret[:cut] + after)
 
 
-def test_what_an_endpoint_wrote_into_a_turn_is_clean() -> None:
+def test_text_of_endpoint_in_turn_is_redacted() -> None:
     turn, _ = exchange(0)
     texts = ("outcome_reason", "transcript_pii", "cohort", "model", "response_id")
     dirty = msgspec.structs.replace(

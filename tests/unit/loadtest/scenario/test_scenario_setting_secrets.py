@@ -36,7 +36,7 @@ def swarm(table: dict[str, Any]) -> SwarmSettings:
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(tables(SECRET))
-def test_a_secret_in_the_settings_themselves_is_a_fault_wherever_it_stands(table: dict[str, Any]) -> None:
+def test_secret_in_settings_is_fault_at_any_place(table: dict[str, Any]) -> None:
     faults = swarm(table).faults()
     assert any("holds a secret: put it into an environment variable and write ${NAME}" in fault for fault in faults)
     assert SECRET not in "".join(faults)
@@ -47,7 +47,7 @@ def test_a_secret_in_the_settings_themselves_is_a_fault_wherever_it_stands(table
 @pytest.mark.parametrize("form", ["${MY_SECRET}", "Bearer ${MY_SECRET}", "https://u:${MY_SECRET}@h/voice"])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_secret_of_the_environment_reaches_the_callers_and_nothing_else(
+def test_secret_of_environment_reaches_only_the_callers(
     form: str, data: st.DataObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_SECRET", SECRET)
@@ -79,7 +79,7 @@ def test_a_variable_that_is_not_set_is_a_fault(monkeypatch: pytest.MonkeyPatch) 
         {"template": "costs $5 {x} ${lower}"},
     ],
 )
-def test_what_is_no_secret_stays_as_it_is(table: dict[str, Any]) -> None:
+def test_setting_without_secret_is_unchanged(table: dict[str, Any]) -> None:
     assert literal_secret_faults(table) == []
     assert filled_settings(table, {}) == table
 

@@ -26,7 +26,7 @@ def faults_of(**values: object) -> list[str]:
     return unreadable + settings.faults()
 
 
-def test_all_faults_are_reported_at_once_each_with_how_to_mend_it() -> None:
+def test_all_faults_are_reported_at_once_with_their_remedies() -> None:
     faults = faults_of(
         host="gopher://x",
         protocol="carrier-pigeon",
@@ -45,7 +45,7 @@ def test_all_faults_are_reported_at_once_each_with_how_to_mend_it() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1:80", "ws://", "ws://h:99999/", "ftp://h/x"])
-def test_an_address_that_is_none_is_refused(host: str) -> None:
+def test_invalid_address_is_refused(host: str) -> None:
     assert len(SwarmSettings(host=host).faults()) == 1
 
 
@@ -70,13 +70,13 @@ def test_the_target_is_shown_without_credentials_and_query(url: str, shown: str)
     assert public_target(url) == shown
 
 
-def test_who_leads_a_swarm_needs_nothing_that_lets_callers_in() -> None:
+def test_leader_of_swarm_needs_no_setting_of_callers() -> None:
     settings = SwarmSettings(host="wss://h/x", ca_file="no.pem", header=("X-Key=NOT_THERE",), rate=1.0)
     assert len(settings.faults()) == 3
     assert settings.faults(calls=False) == ["--rate requires --arrivals constant or poisson"]
 
 
-def test_behavior_comes_from_flags_and_where_they_are_silent_from_the_scenario() -> None:
+def test_behavior_comes_from_flags_and_else_from_scenario() -> None:
     scenario = parse_scenario(
         """
         [callers]
@@ -176,7 +176,7 @@ def test_open_arrivals_are_phases_too() -> None:
     st.sampled_from(["\r\n", "\n", "\r", "\t", "\0", "\x1b[2J", "\x7f", "\x9b", "\u2028", "\u202e", " "]),
     st.integers(0, len(GOOD)),
 )
-def test_an_address_with_a_control_character_anywhere_is_refused_in_one_line(text: str, at: int) -> None:
+def test_control_character_in_address_is_refused_in_one_line(text: str, at: int) -> None:
     faults = SwarmSettings(host=GOOD[:at] + text + GOOD[at:]).faults()
     assert len(faults) == 1
     assert faults[0].isprintable()
@@ -215,7 +215,7 @@ def test_text_that_travels_in_lines_holds_no_line_break(name: str) -> None:
     assert all(fault.isprintable() for fault in faults)
 
 
-def test_a_pause_between_calls_is_a_flag_and_a_key_of_the_scenario() -> None:
+def test_call_pause_is_a_flag_and_a_scenario_key() -> None:
     scenario = parse_scenario('[callers]\ncall_pause = "uniform:1s:3s"\n')
     asked = SwarmSettings(host=GOOD).with_scenario(scenario, ())
     assert asked.faults() == []

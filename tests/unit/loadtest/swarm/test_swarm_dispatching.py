@@ -66,7 +66,7 @@ def last_spread(dispatch: UsersDispatcher, levels: list[int]) -> int:
     return [spread(steps(dispatch, level)[-1]) for level in levels][-1]
 
 
-def test_callers_that_come_and_go_stay_even_where_locust_gathers_them_on_one_worker() -> None:
+def test_callers_stay_even_where_locust_gathers_them() -> None:
     levels = [1, 2] * 6
     assert last_spread(dispatcher(2, Talker), levels) == 0
     # The reference: were Locust itself even, there would be no need for a dispatcher of ours.
@@ -94,9 +94,7 @@ def test_workers_are_within_one_user_of_each_other(workers: int, others: set[typ
 
 
 @given(st.integers(2, 6), st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=6))
-def test_who_is_left_takes_over_evenly_when_workers_are_lost_or_join(
-    workers: int, changes: list[tuple[int, bool]]
-) -> None:
+def test_remaining_workers_take_over_evenly_after_loss_or_join(workers: int, changes: list[tuple[int, bool]]) -> None:
     dispatch = dispatcher(workers, Talker, Listener)
     there: list[Any] = [Node(f"host_{number}") for number in range(workers)]
     for number, (level, joins) in enumerate(changes):

@@ -58,7 +58,7 @@ def speak(
     return sent, record
 
 
-def test_the_first_chunk_is_sent_at_its_deadline_and_the_rest_at_the_pace() -> None:
+def test_first_chunk_is_sent_at_deadline_and_rest_at_pace() -> None:
     sent, record = speak(tts_pace="2")
     assert sent[0] == (START + 80 * MS, 4800)
     assert [at - sent[0][0] for at, _ in sent[:4]] == [0, 50 * MS, 100 * MS, 150 * MS]
@@ -198,7 +198,7 @@ async def _late_ns(clock: Clock, after_ns: int) -> int:
 
 
 @LOOPS
-def test_many_exact_waits_at_once_are_never_early_and_never_yield(new_loop: NewLoop, yields: list[float]) -> None:
+def test_many_exact_waits_at_once_are_never_early_nor_yield(new_loop: NewLoop, yields: list[float]) -> None:
     if (timer := TimerFd.open()) is None:
         pytest.skip("this system has no timers as file descriptors")
     timer.close()
@@ -236,9 +236,7 @@ def test_a_timer_that_cannot_be_set_changes_nothing(new_loop: NewLoop, monkeypat
 
 
 @LOOPS
-def test_waits_give_their_timers_back_also_when_they_are_cancelled(
-    new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waits_close_their_timers_even_when_canceled(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_module, "_LEAD_NS", 3600 * 1000 * MS)  # so that the wait begins with the timer
     open_files = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
     clock = Clock()
@@ -292,7 +290,7 @@ def utterances(pcm: Pcm, silence_ms: int = 300, frame: int = 480) -> list[tuple[
     return asyncio.run(work())
 
 
-def test_bounds_in_digital_silence_are_exact_to_a_few_milliseconds() -> None:
+def test_bounds_in_digital_silence_are_exact_to_milliseconds() -> None:
     detected = utterances(np.concatenate((silence(0.5), speech(1.0), silence(1.0), speech(0.6), silence(1.0))))
     assert len(detected) == 2
     for (start, end), (true_start, true_end) in zip(detected, [(0.5, 1.5), (2.5, 3.1)], strict=True):

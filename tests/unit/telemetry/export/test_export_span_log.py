@@ -135,7 +135,7 @@ def test_files_rotate_and_are_removed_one_by_one(tmp_path: Path) -> None:
     assert replayed(tmp_path) == [[4, 5]]
 
 
-def test_it_is_bounded_and_takes_more_after_a_delivery(tmp_path: Path) -> None:
+def test_log_is_bounded_and_takes_more_after_delivery(tmp_path: Path) -> None:
     log = log_of(tmp_path, record(0), record(1), max_bytes=2 * record(0).size_bytes, batch=1)
     assert not log.append(record(2))
     assert log.pending_spans == 2
@@ -144,7 +144,7 @@ def test_it_is_bounded_and_takes_more_after_a_delivery(tmp_path: Path) -> None:
     assert log.append(record(2))
 
 
-def test_what_was_synced_is_durable_until_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synced_records_are_durable_until_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     log = log_of(tmp_path, record(0), record(1, 2))
     assert log.durable_spans == 0
@@ -258,7 +258,7 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     assert replayed(tmp_path) == [[0, 2]]
 
 
-def test_what_is_not_taken_stays_with_all_after_it(tmp_path: Path) -> None:
+def test_refused_record_stays_with_all_after_it(tmp_path: Path) -> None:
     log_of(tmp_path, *(LogRecord("metrics", 1, 0, b"%d" % number) for number in range(3)), record(3, 4)).close()
     log_of(tmp_path, record(5), owner="two").close()
     taken: list[EncodedRequest] = []

@@ -37,12 +37,12 @@ def test_a_duration_has_one_decimal_below_100_ms(ns: float | None, text: str) ->
     assert formatting.milliseconds(ns, unit=False) == text.removesuffix(" ms")
 
 
-def test_a_difference_has_a_direction_and_nothing_is_never_negative() -> None:
+def test_difference_has_a_sign_and_zero_is_never_negative() -> None:
     shown = [formatting.signed_milliseconds(ns) for ns in (None, 1_240_000, -1_240_000, -4_000, 2e9)]
     assert shown == ["–", "+1.2 ms", "−1.2 ms", "+0.0 ms", "+2,000 ms"]
 
 
-def test_an_error_of_the_instrument_is_written_to_the_microsecond() -> None:
+def test_instrument_error_is_written_to_the_microsecond() -> None:
     assert [formatting.fine_milliseconds(ns) for ns in (None, 42_000, 1_234_567_890)] == [
         "–",
         "0.042 ms",
@@ -54,7 +54,7 @@ def test_an_error_of_the_instrument_is_written_to_the_microsecond() -> None:
 @pytest.mark.parametrize(
     ("ns", "text"), [(8e8, "800 ms"), (37.5e6, "37.5 ms"), (250_000, "0.25 ms"), (1e9, "1,000 ms"), (0, "0 ms")]
 )
-def test_what_was_declared_is_not_rounded(ns: float, text: str) -> None:
+def test_declared_value_is_not_rounded(ns: float, text: str) -> None:
     assert formatting.declared_milliseconds(ns) == text
 
 
@@ -100,7 +100,7 @@ def test_a_share_is_rounded_and_a_whole_percentage_is_exact(ratio: float | None,
         (0.0052, 0.005, "0.52 %"),  # beyond what is allowed
     ],
 )
-def test_a_share_reads_as_it_stands_against_its_objective(ratio: float, against: float, text: str) -> None:
+def test_share_is_rounded_to_differ_from_its_objective(ratio: float, against: float, text: str) -> None:
     assert formatting.percent(ratio, against) == text
 
 
@@ -200,7 +200,7 @@ def test_a_number_of_unknown_size_has_three_significant_digits() -> None:
 
 
 @given(st.floats(-1e12, 1e12))
-def test_people_never_read_an_ascii_hyphen_for_minus_nor_a_minus_before_nothing(value: float) -> None:
+def test_minus_is_never_ascii_hyphen_and_never_before_nothing(value: float) -> None:
     written = [
         formatting.milliseconds(value),
         formatting.fine_milliseconds(value),
@@ -286,7 +286,7 @@ MS = 1_000_000
         ("0.000000001s", 1),
     ],
 )
-def test_what_people_write_is_read_exactly(text: str, ns: int) -> None:
+def test_written_durations_are_parsed_exactly(text: str, ns: int) -> None:
     assert Duration.parse(text) == Duration(ns)
 
 
@@ -294,7 +294,7 @@ def test_what_people_write_is_read_exactly(text: str, ns: int) -> None:
     "text",
     ["", " ", "s", "2 m x", "-3s", "-1", "1..5s", "3w", "2 weeks", "m2", "nan", "inf", ".", "1e3", "9" * 400, "1_000"],
 )
-def test_what_is_not_a_duration_is_refused_with_how_to_write_one(text: str) -> None:
+def test_invalid_duration_is_refused_with_its_notation(text: str) -> None:
     with pytest.raises(DurationError) as refused:
         Duration.parse(text)
     assert str(refused.value) == f"{text!r} is not a duration: write it as 500ms, 2s, 1.5m or 1h"
@@ -341,7 +341,7 @@ def test_a_text_or_a_number_that_is_not_a_duration(value: object) -> None:
         (1_001, "1001ns"),
     ],
 )
-def test_it_is_shown_in_its_largest_whole_unit(ns: int, text: str) -> None:
+def test_duration_is_shown_in_largest_whole_unit(ns: int, text: str) -> None:
     assert str(Duration(ns)) == text
 
 
@@ -385,7 +385,7 @@ def test_the_zone_of_an_address_is_encoded() -> None:
     assert host_and_port("fe80::1%eth0", 80) == "[fe80::1%25eth0]:80"
 
 
-def test_every_address_of_this_machine_is_reached_at_the_loopback_one_of_its_kind() -> None:
+def test_unspecified_address_is_reached_at_its_loopback() -> None:
     assert [local_host(host) for host in ("0.0.0.0", "::", "192.0.2.1")] == ["127.0.0.1", "::1", "192.0.2.1"]
     assert [is_unspecified(host) for host in ("0.0.0.0", "::", "::1", "any")] == [True, True, False, False]
 
@@ -407,7 +407,7 @@ def test_brackets_belong_to_urls_alone() -> None:
         ("tag \U000e0041", "tag \\U000e0041"),
     ],
 )
-def test_what_could_act_is_written_out_and_the_rest_stays(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_and_the_rest_stays(text: str, shown: str) -> None:
     assert one_line(text) == shown
 
 

@@ -120,7 +120,7 @@ def test_intervals_are_those_of_scipy(confidence: float) -> None:
 
 
 @pytest.mark.slow
-def test_what_starts_a_process_imports_no_part_of_scipy() -> None:
+def test_commands_import_no_part_of_scipy_at_start() -> None:
     """They take up to a second, in the sidecar, the dashboard, the calibration endpoint and every run."""
     modules = (
         *("dashboard.__main__", "loadtest.run.job", "loadtest.targets.ground_truth.command"),
@@ -147,9 +147,7 @@ def beta_binomial(dice: np.random.Generator, calls: int, most: int, ratio: float
 @pytest.mark.parametrize("calls", [10, 25, 100])
 @pytest.mark.parametrize("alike", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("ratio", [0.6, 0.9, 0.95])
-def test_nineteen_of_twenty_intervals_of_grouped_trials_hold_the_true_ratio(
-    calls: int, alike: float, ratio: float
-) -> None:
+def test_grouped_intervals_hold_true_ratio_in_19_of_20(calls: int, alike: float, ratio: float) -> None:
     dice = np.random.default_rng(calls)
     intervals = [grouped_interval(*beta_binomial(dice, calls, 6, ratio, alike)) for _ in range(600)]
     held = sum(low <= ratio <= high for low, high in filter(None, intervals)) / len(intervals)
@@ -162,7 +160,7 @@ def test_nineteen_of_twenty_intervals_of_grouped_trials_hold_the_true_ratio(
         assert missed > 0.15, "that of independent trials does not hold it"
 
 
-def test_an_interval_of_single_trials_is_that_of_independent_ones() -> None:
+def test_interval_of_single_trials_equals_independent_interval() -> None:
     good = np.array([1] * 700 + [0] * 300)
     interval, independent = grouped_interval(good, np.ones(1_000, np.int64)), wilson_interval(700, 1_000)
     assert interval == pytest.approx(independent, abs=2e-4)

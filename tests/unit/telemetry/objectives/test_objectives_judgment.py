@@ -107,7 +107,7 @@ def test_every_metric_is_either_of_a_stage_or_of_some_turns() -> None:
 
 
 @pytest.mark.parametrize("metric", STAGE)
-def test_a_stage_that_is_missing_in_every_second_turn_is_never_met(metric: str) -> None:
+def test_stage_missing_in_every_second_turn_is_never_met(metric: str) -> None:
     """48 turns, a value in 24 of them: all good. What never came is bad."""
     turns = [WHOLE if index % 2 else without(metric) for index in range(48)]
     verdict = verdict_on(lenient(metric), turns)
@@ -115,7 +115,7 @@ def test_a_stage_that_is_missing_in_every_second_turn_is_never_met(metric: str) 
 
 
 @pytest.mark.parametrize("metric", sorted(set(STAGE) - {"voice_to_voice"}))
-def test_a_stage_that_no_turn_of_the_run_has_is_not_shown_and_decides_nothing(metric: str) -> None:
+def test_stage_absent_from_whole_run_is_not_shown_and_undecided(metric: str) -> None:
     verdict = verdict_on(lenient(metric), [without(metric)] * 48)
     assert (verdict.met, verdict.eligible) == (None, 0)
     # Another run that has it says nothing about this one.
@@ -123,19 +123,19 @@ def test_a_stage_that_no_turn_of_the_run_has_is_not_shown_and_decides_nothing(me
     assert (verdict_on(lenient(metric), both).met, verdict_on(lenient(metric), both).eligible) == (True, 30)
 
 
-def test_an_answer_without_a_sound_is_bad_even_if_no_turn_has_one() -> None:
+def test_answer_without_sound_is_bad_even_if_no_turn_has_one() -> None:
     verdict = verdict_on(FAST, [without("voice_to_voice")] * 48)
     assert (verdict.met, verdict.bad) == (False, 48)
 
 
 @pytest.mark.parametrize("metric", sorted(OF_SOME_TURNS))
-def test_what_only_some_turns_have_to_measure_is_not_owed_by_the_others(metric: str) -> None:
+def test_metric_of_some_turns_is_not_required_of_the_others(metric: str) -> None:
     measured = changed(barge_in_stop_ns=100 * MS, talk_over_ns=0)
     verdict = verdict_on(lenient(metric), [measured] * 20 + [WHOLE] * 28)
     assert (verdict.met, verdict.eligible) == (True, 20)
 
 
-def test_an_agent_that_never_stopped_is_bad_and_what_nobody_can_tell_does_not_count() -> None:
+def test_agent_that_never_stopped_is_bad_and_unknown_not_counted() -> None:
     stop = Objective("stop", "metric", 0.95, "barge_in_stop", 300 * MS)
     assert judge_turn(stop, changed(barge_in_end="stopped", barge_in_stop_ns=200 * MS)) is Judgment.GOOD
     assert judge_turn(stop, changed(barge_in_end="never_stopped")) is Judgment.BAD
@@ -177,7 +177,7 @@ INTERRUPTED = changed(
 )
 
 
-def test_a_turn_that_was_interrupted_before_a_sound_was_heard_is_open() -> None:
+def test_turn_interrupted_before_any_sound_is_open() -> None:
     assert judge_turn(ANSWERED, INTERRUPTED) is Judgment.INTERRUPTED
     assert judge_turn(FAST, INTERRUPTED) is Judgment.INTERRUPTED
     assert judge_turn(FAST, changed(INTERRUPTED, hangup_perf_ns=3_800 * MS)) is Judgment.INTERRUPTED
@@ -191,7 +191,7 @@ def test_a_turn_that_was_interrupted_before_a_sound_was_heard_is_open() -> None:
 
 
 @pytest.mark.parametrize("objective", [FAST, ANSWERED, *default_objectives()], ids=lambda objective: objective.name)
-def test_a_reply_that_the_endpoint_broke_off_before_a_sound_is_no_answer(objective: Objective) -> None:
+def test_reply_ended_by_endpoint_before_any_sound_is_no_answer(objective: Objective) -> None:
     broken_off = changed(INTERRUPTED, failure_kind="interrupted")
     expected = Judgment.GOOD if objective.metric == "connect" else Judgment.BAD
     assert judge_turn(objective, broken_off) is expected
@@ -212,7 +212,7 @@ def test_a_turn_that_is_not_as_recorded_is_open(objective: Objective) -> None:
     assert judge_turn(objective, bare) is Judgment.GENERATOR
 
 
-def test_what_the_wire_hides_does_not_count() -> None:
+def test_metric_hidden_by_wire_does_not_count() -> None:
     asr = Objective("asr", "metric", 0.95, "asr_final_latency", 400 * MS)
     hidden = {"withheld_metrics": ("asr_final_latency",), "withheld_reasons": ("this wire has no transcripts",)}
     assert judge_turn(FAST, changed(**hidden)) is Judgment.GOOD, "another metric"
@@ -220,7 +220,7 @@ def test_what_the_wire_hides_does_not_count() -> None:
     assert judge_turn(asr, without("asr_final_latency", outcome="invalid", **hidden)) is None
 
 
-def test_what_a_service_does_not_state_is_open_and_what_it_did_not_answer_is_bad() -> None:
+def test_unstated_service_value_is_open_and_unanswered_is_bad() -> None:
     unstated = without("voice_to_voice", source="service")
     assert judge_turn(FAST, unstated, "service") is Judgment.NOT_STATED
     assert judge_turn(ANSWERED, unstated, "service") is Judgment.GOOD
@@ -239,7 +239,7 @@ def counts(good: int, bad: int, causes: dict[str, int]) -> Callable[[Objective],
     return lambda _: EligibleTurns(good, good + bad + sum(causes.values()), causes)
 
 
-def test_open_turns_stand_in_the_sentence() -> None:
+def test_sentence_states_open_turns() -> None:
     met = judge([FAST], counts(98, 0, {"generator": 4}))[0]
     assert met.sentence.endswith("100 % of 98 turns, met, even if all 4 unmeasured turns had been slow")
     missed = judge([FAST], counts(60, 40, {"generator": 1}))[0]
@@ -276,7 +276,7 @@ def test_open_turns_stand_in_the_sentence() -> None:
         (90, 3, {"speech bounds uncertain": 7}, False),
     ],
 )
-def test_the_generator_is_the_limit_only_where_its_open_turns_stand_between(
+def test_generator_is_limit_only_if_its_open_turns_decide(
     good: int, bad: int, causes: dict[str, int], limited: bool
 ) -> None:
     assert judge([FAST], counts(good, bad, causes))[0].is_generator_limited is limited
@@ -331,7 +331,7 @@ def test_a_value_that_contradicts_its_evidence_is_open(source: str, outcome: str
     assert judge_turn(FAST, turn, turn.source) is expected
 
 
-def test_values_that_contradict_their_evidence_meet_no_objective_and_miss_none() -> None:
+def test_values_contradicting_evidence_neither_meet_nor_miss() -> None:
     """60 good turns of 100 do not meet 95 %, and with the others good they would."""
     contradicted = msgspec.structs.replace(
         WHOLE, first_audio_perf_ns=None, contradicted_metrics=("voice_to_voice",), contradicted_causes=("before_turn",)
@@ -342,7 +342,7 @@ def test_values_that_contradict_their_evidence_meet_no_objective_and_miss_none()
     assert (verdict.met, verdict.open_turns) == (None, 40)
 
 
-def test_a_metric_whose_stage_was_never_seen_is_open_where_its_value_contradicts_the_turn() -> None:
+def test_contradicted_metric_of_unseen_stage_is_open() -> None:
     """Without any other value in the run it counts all the same: something was stated."""
     objective = Objective("closing", "metric", 0.95, "endpointing", 400 * MS)
     turn = msgspec.structs.replace(
@@ -410,7 +410,7 @@ def test_a_rate_is_good_by_its_lower_bound() -> None:
     ]
 
 
-def test_a_caller_who_was_cut_waited_at_least_from_the_latest_end_of_speech() -> None:
+def test_cut_caller_waited_at_least_from_latest_end_of_speech() -> None:
     before = changed(INTERRUPTED, outcome="cut", hangup_perf_ns=3_850 * MS, **EXACT)
     assert judge_turn(FAST, before) is Judgment.BAD
     for fields in ({"speech_end_uncertainty_ns": 50 * MS}, {"speech_end_later_ns": 50 * MS}, {"held_up_ns": 50 * MS}):
@@ -420,7 +420,7 @@ def test_a_caller_who_was_cut_waited_at_least_from_the_latest_end_of_speech() ->
         assert judge_turn(FAST, changed(before, hangup_perf_ns=3_851 * MS, **fields)) is Judgment.BAD
 
 
-def test_a_figure_of_a_cut_turn_that_may_have_become_worse_is_open_unless_it_is_bad_already() -> None:
+def test_cut_turn_figure_that_may_worsen_is_open_unless_bad() -> None:
     starved = Objective("starved", "metric", 0.95, "underrun_worst", 100 * MS)
     cut = changed(outcome="cut", **EXACT)
     assert judge_turn(starved, changed(cut, underrun_worst_ns=90 * MS)) is Judgment.CUT
@@ -485,7 +485,7 @@ WIDTHS = ("first_audio_earlier_ns", "speech_end_later_ns", "stamp_error_ns", "he
     st.integers(0, 40),
     st.lists(st.one_of(st.just("invalid"), st.fixed_dictionaries(dict.fromkeys(WIDTHS, off_ns))), max_size=30),
 )
-def test_opening_turns_never_turns_a_claim_around_and_narrowing_never_takes_one_back(
+def test_open_turns_never_reverse_claim_nor_narrowing_revokes_it(
     near: list[Turn], fast: int, slow: int, opened: list[str | dict[str, int]]
 ) -> None:
     turns = [*near, *([heard_after(400)] * fast), *([heard_after(1_500)] * slow)]
@@ -529,7 +529,7 @@ def test_opening_turns_never_turns_a_claim_around_and_narrowing_never_takes_one_
         ),
     ],
 )
-def test_what_is_undecided_says_how_many_more_turns_it_needs(
+def test_undecided_verdict_states_missing_turns(
     good: int, bad: int, causes: dict[str, int], measured_s: float | None, needed: str
 ) -> None:
     (verdict,) = judge([FAST], counts(good, bad, causes), measured_s=measured_s)

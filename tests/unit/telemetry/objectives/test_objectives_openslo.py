@@ -272,7 +272,7 @@ spec:
     ]
 
 
-def test_what_holds_itself_is_refused_in_a_short_sentence() -> None:
+def test_recursive_document_is_refused_in_a_short_sentence() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_objectives("&a\napiVersion: *a\nkind: SLO\nmetadata: *a\nspec: {service: *a}\n", "slo.yaml")
     assert len(caught.value.faults) > 5
@@ -413,7 +413,7 @@ BESIDE = [
 ]
 
 
-def test_other_kinds_in_a_file_are_passed_over_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_kinds_in_file_are_skipped_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     with_policy = document("guarded")
     with_policy["spec"]["alertPolicies"] = [{"alertPolicyRef": "alertpolicy"}]
     text = yaml.safe_dump_all([BESIDE[0], document("plain"), *BESIDE[1:], with_policy])
@@ -431,7 +431,7 @@ def test_other_kinds_in_a_file_are_passed_over_with_a_line_in_the_log(caplog: py
     )
 
 
-def test_a_file_without_an_objective_is_refused_whatever_else_it_holds() -> None:
+def test_file_without_objective_is_refused_despite_other_kinds() -> None:
     lines = faults(*BESIDE[:2])
     assert ["kind: is 'Service'; write SLO" in lines[0], "kind: is 'DataSource'; write SLO" in lines[1]] == [True, True]
 
@@ -443,7 +443,7 @@ def test_a_file_without_an_objective_is_refused_whatever_else_it_holds() -> None
         {"apiVersion": "openslo/v1", "kind": "Slo", "metadata": {"name": "x"}},
     ],
 )
-def test_a_document_of_an_unknown_kind_is_a_fault_and_no_objective_is_lost_by_a_typo(other: dict[str, Any]) -> None:
+def test_unknown_kind_is_fault_so_typo_loses_no_objective(other: dict[str, Any]) -> None:
     assert any("kind: is " in fault for fault in faults(document(), other))
 
 
@@ -459,7 +459,7 @@ def test_a_document_of_an_unknown_kind_is_a_fault_and_no_objective_is_lost_by_a_
         (_set(*_RATIO, "bad", to={}), "ratioMetric.bad: is not a known key"),
     ],
 )
-def test_what_would_change_the_meaning_is_never_accepted_and_ignored(
+def test_key_that_would_change_meaning_is_refused_not_ignored(
     change: Callable[[dict[str, Any]], None], expected: str
 ) -> None:
     entry = document()

@@ -75,7 +75,7 @@ def test_as_many_hits_are_within_the_margin() -> None:
     assert outcome.notes == ()
 
 
-def test_where_no_turn_reports_it_the_verdict_is_that_of_a_plan_without_it() -> None:
+def test_check_without_reports_leaves_verdict_of_plan_without_it() -> None:
     outcome, without = look(CANDIDATE, CONTROL), look(CANDIDATE, CONTROL, OWN)
     assert outcome.verdict == "promote"
     assert (outcome.checks, outcome.notes, outcome.sentence) == (without.checks, (), without.sentence)
@@ -83,7 +83,7 @@ def test_where_no_turn_reports_it_the_verdict_is_that_of_a_plan_without_it() -> 
 
 
 @pytest.mark.parametrize("silent", ["streaming", "stable"])
-def test_where_one_cohort_does_not_report_it_a_note_says_which(silent: str) -> None:
+def test_note_names_cohort_that_does_not_report_it(silent: str) -> None:
     pair = [of if of.cohort == silent else hits(of, 0.3) for of in (CANDIDATE, CONTROL)]
     outcome = look(*pair)
     assert outcome.verdict == "promote"
@@ -103,7 +103,7 @@ def test_turns_that_do_not_count_report_nothing() -> None:
     assert applied.plan == OWN
 
 
-def test_what_is_reported_by_too_few_holds_nothing_up_either() -> None:
+def test_value_that_few_turns_report_holds_nothing_up() -> None:
     outcome = look(hits(CANDIDATE, 0.3, reporting=0.001), hits(CONTROL, 0.3))
     assert outcome.verdict == "promote"
     assert len(outcome.notes) == 1
@@ -120,16 +120,14 @@ def test_a_control_that_no_cache_answers_cannot_be_undercut(of_candidate: float)
     assert outcome.notes == ()
 
 
-def test_a_candidate_that_no_cache_answers_any_more_is_rolled_back() -> None:
+def test_candidate_without_any_cache_hits_is_rolled_back() -> None:
     assert look(hits(CANDIDATE, 0.0), hits(CONTROL, 0.3)).verdict == "roll_back"
 
 
 @pytest.mark.parametrize(
     ("reporting", "verdict", "notes"), [(0.55, "hold", 0), (0.45, "promote", 1), (1.0, "promote", 0)]
 )
-def test_a_candidate_that_reports_it_less_often_holds_until_it_hardly_does(
-    reporting: float, verdict: str, notes: int
-) -> None:
+def test_candidate_that_reports_less_often_holds_until_rare(reporting: float, verdict: str, notes: int) -> None:
     """The turns that the candidate is silent about beyond the control's share could be misses; where it is silent about
     most of them, there is no such check, and a note says so."""
     outcome = look(hits(CANDIDATE, 0.3, reporting), hits(CONTROL, 0.3))
@@ -168,7 +166,7 @@ def test_a_comparison_has_the_gates_own_results() -> None:
     assert (row.row.status, row.decides) == ("unknown", False)
 
 
-def test_a_comparison_without_a_plan_says_that_caches_answer_less() -> None:
+def test_comparison_without_plan_states_fewer_cache_hits() -> None:
     candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
     of = ComparedCohorts(
         default_plan("stable", "streaming"), candidate, control, (size_of(candidate), size_of(control)), 0.0
@@ -178,7 +176,7 @@ def test_a_comparison_without_a_plan_says_that_caches_answer_less() -> None:
     )
 
 
-def test_the_verdict_of_an_earlier_version_has_no_such_check_and_the_figure_is_shown_beside_it() -> None:
+def test_earlier_verdict_lacks_the_check_and_figure_is_assumed() -> None:
     candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
     logged = rollout_verdict(OWN, look(candidate, control, OWN)).checks
     of = ComparedCohorts(
@@ -218,7 +216,7 @@ def result(candidate: tuple[int, int, int], control: tuple[int, int, int], check
 
 
 @pytest.mark.parametrize("check", [GOOD, NAMED])
-def test_a_candidate_may_not_go_on_because_its_bad_turns_are_open(check: Check) -> None:
+def test_candidate_may_not_advance_because_bad_turns_are_open(check: Check) -> None:
     assert result((3_800, 200, 0), (3_800, 200, 0), check).status == "within"
     assert result((3_600, 400, 0), (3_800, 200, 0), check).status == "worse"
     # The same turns, but the further bad ones were cut, interrupted, or are of unknown length.
@@ -237,7 +235,7 @@ def test_a_candidate_may_not_go_on_because_its_bad_turns_are_open(check: Check) 
 
 
 @pytest.mark.parametrize("check", [GOOD, NAMED])
-def test_a_candidate_is_not_worse_because_of_turns_that_may_have_been_good(check: Check) -> None:
+def test_candidate_is_not_worse_by_turns_that_may_be_good(check: Check) -> None:
     assert result((3_400, 600, 0), (3_800, 200, 0), check).status == "worse"
     assert result((3_400, 600, 40), (3_800, 200, 40), check).status == "worse"
     assert result((1_000, 200, 2_800), (3_800, 200, 0), check).status == "open"
@@ -294,7 +292,7 @@ def test_words_are_weighed_by_their_number_and_clustered() -> None:
     assert difference.standard_error == pytest.approx(np.sqrt(2) * drawn.std(), rel=0.1)
 
 
-def test_a_call_that_holds_a_large_part_of_the_turns_is_not_taken_for_all() -> None:
+def test_call_with_many_turns_is_not_taken_for_all() -> None:
     # One call of 250 turns and 50 of 5; calls are slow or not as a whole.
     sizes = np.r_[250, np.full(50, 5)]
     clusters, rng = np.repeat(np.arange(51), sizes), np.random.default_rng(3)
@@ -474,7 +472,7 @@ def test_the_p_value_is_the_largest_of_all_numbers_of_users(seed: int) -> None:
     assert parts.p_value == pytest.approx(max(every), rel=1e-9) or (parts.p_value == 1.0 and max(every) > 0.8)
 
 
-def test_a_loss_is_harder_to_see_beside_calls_without_a_user() -> None:
+def test_calls_without_user_make_a_loss_harder_to_detect() -> None:
     plain, with_unnamed = split(500, 500), split(500, 500, unnamed=(100, 0))
     assert plain.detectable_loss is not None
     assert with_unnamed.detectable_loss is not None
@@ -492,7 +490,7 @@ def test_a_loss_is_harder_to_see_beside_calls_without_a_user() -> None:
 
 
 @pytest.mark.slow
-def test_users_who_call_often_are_one_each() -> None:
+def test_frequent_callers_count_once_each() -> None:
     """Zipf: the calls of few users are most of all calls; users are split as planned in every draw."""
     rng = np.random.default_rng(3)
     of_users, of_calls = 0, 0
@@ -519,7 +517,7 @@ def test_nothing_known_is_not_tested() -> None:
     assert split_notes(None, "new", "old", are_named=True) == []
 
 
-def test_shares_beside_other_cohorts_are_those_of_the_two() -> None:
+def test_shares_among_other_cohorts_are_those_of_the_two() -> None:
     counts = UnitCounts(1000, 0, AssignedUnits(20), AssignedUnits(980))
     ratio_check = sample_ratio(stage(0.02, 0.9), counts, "call", LIMIT)
     assert ratio_check is not None

@@ -151,7 +151,7 @@ def ended(of: CohortTurns, which: NDArray[np.bool_], outcome: Outcome, *, has_va
 
 
 @pytest.mark.parametrize("outcome", ["cut", "pending"])
-def test_slow_turns_that_have_not_ended_can_hold_and_never_promote(outcome: Outcome) -> None:
+def test_unfinished_slow_turns_can_hold_and_never_promote(outcome: Outcome) -> None:
     """A candidate that is rolled back for its slow turns is not promoted because they were cut before an answer."""
     of = plan(guardrails=())
     slow = cohort("streaming", TURNS, np.random.default_rng(1), Regression(at_random=0.06, tail_ms=3000))
@@ -164,7 +164,7 @@ def test_slow_turns_that_have_not_ended_can_hold_and_never_promote(outcome: Outc
 
 
 @pytest.mark.parametrize("outcome", ["cut", "pending"])
-def test_as_many_unfinished_turns_as_the_control_has_hold_nothing(outcome: Outcome) -> None:
+def test_as_many_unfinished_turns_as_in_control_hold_nothing(outcome: Outcome) -> None:
     both = [made("streaming", TURNS, 1), made("stable", 3 * TURNS, 2)]
     candidate, control = [ended(side, np.arange(side.turns) % 25 == 0, outcome) for side in both]
     assert look(plan(), evidence(candidate=candidate, control=control)).verdict == "promote"

@@ -69,7 +69,7 @@ def spread(comparisons: list[ComparedShares], name: str) -> tuple[float, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(600, 6000), (1500, 1500)])
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
-def test_the_error_is_that_of_drawing_both_cohorts_anew(sizes: tuple[int, int], fraction: float) -> None:
+def test_error_equals_spread_of_redrawn_cohorts(sizes: tuple[int, int], fraction: float) -> None:
     comparisons = [
         compare_quantile(sample(sizes[0], seed), sample(sizes[1], seed + 1000), fraction, 0.0) for seed in range(300)
     ]
@@ -79,7 +79,7 @@ def test_the_error_is_that_of_drawing_both_cohorts_anew(sizes: tuple[int, int], 
 
 
 @pytest.mark.slow
-def test_the_error_of_the_tail_is_that_of_drawing_both_cohorts_anew() -> None:
+def test_tail_error_equals_spread_of_redrawn_cohorts() -> None:
     comparisons = [compare_tail(sample(2000, seed), sample(4000, seed + 1000), 0.01) for seed in range(300)]
     drawn, stated = spread(comparisons, "above_control")
     assert 0.9 * drawn < stated < 1.35 * drawn
@@ -128,7 +128,7 @@ def test_an_atom_at_the_quantile_counts_as_not_beyond() -> None:
     assert (comparison.candidate, comparison.control) == (0.0, 0.0)
 
 
-def test_no_turn_beyond_the_threshold_among_a_hundred_is_no_certainty() -> None:
+def test_no_turn_past_threshold_among_hundred_is_no_certainty() -> None:
     fast, control = apart(np.full(100, 1.0)), sample(2000, 1)
     comparison = compare_quantile(fast, control, 0.95, 100)
     assert comparison.above_margin.value == pytest.approx(-0.05)
@@ -139,7 +139,7 @@ def test_no_turn_beyond_the_threshold_among_a_hundred_is_no_certainty() -> None:
     assert compare_shares(none, none, 0.01).above_control.standard_error > 0
 
 
-def test_turns_that_nobody_answered_lie_beyond_every_threshold() -> None:
+def test_unanswered_turns_exceed_every_threshold() -> None:
     silent = apart(np.where(np.arange(400) % 2 == 0, np.inf, 500.0))
     comparison = compare_quantile(silent, sample(2000, 1), 0.95, 200)
     assert comparison.harm == pytest.approx(0.45)
@@ -148,7 +148,7 @@ def test_turns_that_nobody_answered_lie_beyond_every_threshold() -> None:
         compare_quantile(sample(2000, 1), silent, 0.95, 200)
 
 
-def test_where_the_control_answers_too_few_turns_its_tail_is_those() -> None:
+def test_tail_of_mostly_unanswered_control_is_those_turns() -> None:
     control = apart(np.where(np.arange(1000) % 50 == 0, np.inf, 500.0 + np.arange(1000) % 7))
     candidate = apart(np.where(np.arange(1000) % 10 == 0, np.inf, 500.0))
     comparison = compare_tail(candidate, control, 0.01)
@@ -165,7 +165,7 @@ class TestMissing:
         kept = [apart(self.values[: 1000 - missing], 1000) for missing in (candidate, control)]
         return compare_quantile(kept[0], kept[1], 0.95, 10)
 
-    def test_the_candidates_excess_counts_as_beyond_for_a_promotion_alone(self) -> None:
+    def test_excess_missing_of_candidate_counts_only_for_promotion(self) -> None:
         compared = self.compare_with_missing(100, 0)
         # By hand: the quantile is 949, no value is beyond it, and a tenth of all turns may be.
         assert compared.above_margin.value == pytest.approx(0.1 - 0.05)
@@ -178,7 +178,7 @@ class TestMissing:
         assert compared.above_control.value == 0
         assert compared.above_margin.value == pytest.approx(35 / 900 - 0.05)
 
-    def test_a_control_that_lacks_its_slow_values_makes_no_candidate_worse(self) -> None:
+    def test_control_without_slow_values_makes_no_candidate_worse(self) -> None:
         compared = self.compare_with_missing(0, 100)
         # Counted as beyond, they leave the control no p95 among its values: nothing is beyond it.
         assert compared.above_control.value <= 0
@@ -189,12 +189,12 @@ class TestMissing:
             40 / 1000 - 0.05
         )
 
-    def test_a_candidate_that_lacks_its_fast_values_is_not_worse_for_that(self) -> None:
+    def test_candidate_without_fast_values_is_not_worse_for_that(self) -> None:
         comparison = compare_quantile(apart(self.values[400:], 1000), apart(self.values, 1000), 0.95, 10)
         assert comparison.candidate == pytest.approx(50 / 600)
         assert comparison.above_control.value == pytest.approx(0.0)
 
-    def test_of_ratios_they_count_as_the_worst(self) -> None:
+    def test_missing_values_count_as_worst_for_ratios(self) -> None:
         half = np.r_[np.ones(100), np.zeros(400)]
         compared = compare_shares(apart(half, 1000), apart(np.r_[half, half], 1000), 0.02)
         assert compared.above_margin.value == pytest.approx((0.2 / 2 + 0.5) - 0.2 - 0.02)

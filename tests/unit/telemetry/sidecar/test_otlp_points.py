@@ -171,7 +171,7 @@ def test_json_says_the_same_as_protobuf() -> None:
     assert _rows(metrics_from_json(body)) == _expected()
 
 
-def test_what_is_absent_from_a_distribution_is_unknown_and_not_zero() -> None:
+def test_absent_fields_of_distribution_are_unknown_not_zero() -> None:
     request = ExportMetricsServiceRequest()
     metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="h")
     metric.histogram.data_points.add(count=3)
@@ -227,7 +227,7 @@ def test_the_buckets_of_a_request_are_limited() -> None:
 
 
 @pytest.mark.parametrize("levels", [33, 49, 500])
-def test_of_a_deep_attribute_its_point_is_refused(levels: int) -> None:
+def test_point_with_deep_attribute_is_refused(levels: int) -> None:
     request = _request()
     point = request.resource_metrics[0].scope_metrics[0].metrics[2].histogram.data_points[0]
     point.attributes.add(key="deep")
@@ -261,7 +261,7 @@ def test_texts_that_are_not_utf8_refuse_no_metric() -> None:
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
-def test_whatever_is_changed_in_a_body_it_is_read_or_refused(data: st.DataObject) -> None:
+def test_body_with_any_change_is_read_or_refused(data: st.DataObject) -> None:
     body = bytearray(_request().SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
@@ -299,7 +299,7 @@ def test_whatever_is_changed_in_a_body_it_is_read_or_refused(data: st.DataObject
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data())
-def test_whatever_is_changed_in_json_it_is_read_or_refused(data: st.DataObject) -> None:
+def test_json_with_any_change_is_read_or_refused(data: st.DataObject) -> None:
     body = bytearray(_as_json(_request()))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(body) - 1))

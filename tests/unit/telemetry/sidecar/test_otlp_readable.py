@@ -95,7 +95,7 @@ def test_a_deep_attribute_is_left_out_and_all_around_it_stored(depth: int, neste
     assert dict(spans[1].links[0].attributes) == {COUNT: 1}
 
 
-def test_what_is_nested_far_beyond_a_parser_is_left_out_alike() -> None:
+def test_deeply_nested_value_is_left_out_on_both_paths() -> None:
     deep = _field(0x4A, _field(0x0A, b"deep") + _field(0x12, _far(2000)))
     with pytest.raises(DecodeError):
         Span.FromString(deep)
@@ -160,7 +160,7 @@ def test_a_sender_is_warned_and_loses_no_item() -> None:
     assert success("traces", Taken()).ByteSize() == 0
 
 
-def test_a_metric_loses_the_point_and_not_an_attribute_that_tells_its_series() -> None:
+def test_metric_loses_point_rather_than_attribute_of_its_series() -> None:
     metric = Metric(name="m")
     for depth in (1, 40, 2):
         metric.histogram.data_points.add(count=depth).attributes.append(_pair("a", _in_arrays(depth)))
@@ -173,7 +173,7 @@ def test_a_metric_loses_the_point_and_not_an_attribute_that_tells_its_series() -
     assert dict(readable_metric.left_out) == {"exemplar": 1, "point": 1}
 
 
-def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
+def test_json_is_read_without_its_malformed_parts() -> None:
     span = {"traceId": "1" * 32, "spanId": "2" * 16, "name": "HALF", "startTimeUnixNano": 1, "attributes": "ATTRIBUTES"}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
     deep = b'{"arrayValue":{"values":[' * 5000 + b'{"intValue":1}' + b"]}}" * 5000
@@ -189,7 +189,7 @@ def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
-def test_whatever_is_changed_in_it_a_span_is_read_or_refused(data: st.DataObject) -> None:
+def test_span_with_any_change_is_read_or_refused(data: st.DataObject) -> None:
     body = bytearray(_span(1, attributes=[_pair("a", [1, ["b"]]), _pair("c", _in_arrays(5))], events=[{"name": "ä"}]))
     for _ in range(data.draw(st.integers(0, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
@@ -204,7 +204,7 @@ def test_whatever_is_changed_in_it_a_span_is_read_or_refused(data: st.DataObject
     assert Span.FromString(readable_span.payload).SerializeToString() == whole.SerializeToString()
 
 
-def test_the_worst_bodies_take_a_time_in_proportion_to_their_length() -> None:
+def test_worst_bodies_take_time_in_proportion_to_length() -> None:
     """Counted in calls, not in seconds: the fields that are looked at, and the depth to which one is."""
 
     def calls(span: bytes) -> int:

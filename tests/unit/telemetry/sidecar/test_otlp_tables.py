@@ -108,7 +108,7 @@ def _shown(rows: list[SpanRow]) -> list[str]:
     return [repr(span_from_row(row)) for row in spans_table(rows).to_pylist()]
 
 
-def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
+def test_group_is_decoded_at_once_and_bad_request_harms_no_other() -> None:
     turns = [client_turn(index) for index in range(4)]
     good = [turns_request(turns[:2]).SerializeToString(), turns_request(turns[2:]).SerializeToString()]
     no_span = _wrapped(b"\0")
@@ -140,7 +140,7 @@ def test_spans_are_kept_whole() -> None:
     assert dict(decoded.unmapped) == {"scope/span 1": 2, "scope/span 2": 2, "scope/next": 4}
 
 
-def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:
+def test_numbers_of_newer_enum_values_are_unspecified() -> None:
     spans = [_span(1), _span(2)]
     spans[0].kind = 77  # type: ignore[assignment]
     spans[1].status.code = -3  # type: ignore[assignment]
@@ -154,7 +154,7 @@ def test_numbers_that_a_newer_version_gives_to_kinds_are_unspecified() -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(100, 400), deadline=None)
 @given(st.data())
-def test_damaged_bodies_are_read_as_googles_parser_reads_them_or_refused(data: st.DataObject) -> None:
+def test_damaged_bodies_are_read_like_google_parser_or_refused(data: st.DataObject) -> None:
     body = bytearray(_whole().SerializeToString())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body) - 1))
@@ -242,7 +242,7 @@ def test_bodies_that_would_end_a_decoder_are_refused(span: bytes) -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [(b"\x18\5", b"\x0a\1x"), (b"\x0a\1x", b"\x18\5"), (b"\x18\5", b""), (b"\x2a\0", b"\x10\1")]
 )
-def test_of_a_value_that_is_set_twice_the_last_counts(first: bytes, second: bytes) -> None:
+def test_last_value_of_repeated_field_counts(first: bytes, second: bytes) -> None:
     span = _span().SerializeToString()
     for value in (
         _length_delimited(0x12, first + second),
@@ -272,7 +272,7 @@ def _limit_cases() -> list[tuple[str, Span, str]]:
 
 
 @pytest.mark.parametrize(("span", "reason"), [pytest.param(*case[1:], id=case[0]) for case in _limit_cases()])
-def test_a_span_beyond_a_limit_is_rejected_by_name_and_its_neighbors_are_kept(span: Span, reason: str) -> None:
+def test_span_over_limit_is_rejected_by_name_and_others_kept(span: Span, reason: str) -> None:
     decoded = decode_traces([_request(_span(1), span, _span(2)).SerializeToString()])
     (result,) = decoded.requests
     assert (result.received, result.rejected, decoded.spans["span_id"].to_pylist()) == (

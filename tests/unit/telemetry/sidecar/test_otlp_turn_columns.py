@@ -161,7 +161,7 @@ def _shown(value: object) -> object:
     return several_lines(value, 2**16) if isinstance(value, str) else value
 
 
-def test_what_the_turns_row_holds_is_not_stored_twice() -> None:
+def test_fields_of_turn_row_are_not_stored_twice() -> None:
     sent = [side for index in range(20) for side in exchange(index, transcript_pii="tschüß 中文")]
     decoded = decode_traces([_request([_pairs(turn) for turn in sent]).SerializeToString()])
     expected = [
@@ -196,7 +196,7 @@ def _pairs(turn: Turn) -> Pairs:
         ("outcome", "better"),
     ],
 )
-def test_what_other_encoders_send(name: str, value: object) -> None:
+def test_values_of_other_encoders_are_read(name: str, value: object) -> None:
     base = [pair for pair in _pairs(exchange(1)[0]) if pair[0] != _PREFIX + name]
     spans = [base, [*base, (_PREFIX + name, any_value(value))], base]
     tables = _check(spans)
@@ -205,7 +205,7 @@ def test_what_other_encoders_send(name: str, value: object) -> None:
     assert _given_back(tables) == [sent[number] for number in stored]
 
 
-def test_of_a_field_that_is_sent_twice_the_last_counts_and_both_are_kept() -> None:
+def test_last_value_of_repeated_field_counts_and_both_are_kept() -> None:
     pairs = [*_pairs(client_turn(0)), (_PREFIX + "sequence", any_value(7)), (_PREFIX + "mood", any_value("a"))]
     tables = _check([[*pairs, (_PREFIX + "mood", any_value("b"))]])
     assert tables.unknown_turn_fields == {_PREFIX + "mood": 1}
@@ -213,7 +213,7 @@ def test_of_a_field_that_is_sent_twice_the_last_counts_and_both_are_kept() -> No
     assert (kept.count(_PREFIX + "sequence"), kept.count(_PREFIX + "mood")) == (2, 2)
 
 
-def test_a_turn_that_a_service_reports_in_its_own_words_is_kept_as_a_span() -> None:
+def test_turn_in_words_of_service_is_kept_as_span() -> None:
     own: Pairs = [("voice.turn.cohort", any_value("canary")), ("gen_ai.conversation.id", any_value("c"))]
     whole = _pairs(client_turn(0))
     broken = [pair for pair in whole if pair[0] not in ("voice.turn.started_perf_ns", "voice.turn.outcome")]
@@ -224,7 +224,7 @@ def test_a_turn_that_a_service_reports_in_its_own_words_is_kept_as_a_span() -> N
     assert _given_back(tables)[0] == {key: _read(value) for key, value in own}
 
 
-def test_a_long_transcript_stands_in_the_row_of_the_turn_alone() -> None:
+def test_long_transcript_is_only_in_row_of_its_turn() -> None:
     turn = msgspec.structs.replace(client_turn(0), transcript_pii="word " * 200)
     pairs = [(key, any_value(value)) for key, value in turn_attributes(turn).items()]
     decoded = decode_traces([_request([pairs]).SerializeToString()])

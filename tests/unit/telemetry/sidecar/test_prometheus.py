@@ -121,7 +121,7 @@ def test_counts_are_those_of_a_loop_over_any_turns(turns: list[Turn], cohorts: l
             assert below == pytest.approx(sum(max(0.0, -value) for value in measured))
 
 
-def test_turns_that_were_not_as_recorded_are_counted_once_beside_their_reasons() -> None:
+def test_turns_not_as_recorded_are_counted_once_with_reasons() -> None:
     reasons = (("frame lateness", "drift"), ("clock step", "drift"), ("clock step",), ())
     turns = [client_turn(n, outcome="invalid", invalid_reasons=why) for n, why in enumerate(reasons)]
     # Of a valid turn nothing counts, whatever it names; a service's turn is no turn of ours.
@@ -158,9 +158,7 @@ def test_a_negative_latency_does_not_make_a_sum_fall() -> None:
         ("underrun_count", 3, "3.0", "underrun_count"),
     ],
 )
-def test_the_threshold_of_an_objective_is_a_boundary_of_its_buckets(
-    metric: str, threshold: int, bound: str, field: str
-) -> None:
+def test_threshold_of_objective_is_boundary_of_its_buckets(metric: str, threshold: int, bound: str, field: str) -> None:
     series = f"{series_name(METRICS[metric])}_bucket"
     assert not exposed(_with_values(None, metric, threshold, field)).of(series, le=bound), "not one by itself"
     objective = Objective("own", "metric", 0.9, metric, threshold)
@@ -242,7 +240,7 @@ def test_reasons_cache_and_fallbacks_are_counted() -> None:
     assert metrics.total("voice_turn_voice_to_voice_seconds_count") == 3
 
 
-def test_what_the_wire_withholds_is_not_counted() -> None:
+def test_withheld_metric_is_not_counted() -> None:
     turn = client_turn(0, asr_final_perf_ns=3_100_000_000, llm_first_token_perf_ns=3_200_000_000)
     withheld = msgspec.structs.replace(turn, withheld_metrics=("llm_ttft",), withheld_reasons=("why",))
     assert observed([turn, withheld]).total("voice_turn_llm_ttft_seconds_count") == 1

@@ -173,7 +173,7 @@ def hostile_batches(draw: Callable[..., object]) -> list[tuple[float, list[Turn]
 @pytest.mark.slow
 @given(hostile_batches())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_whatever_the_names_the_series_are_few_and_never_go_backwards(batches: list[tuple[float, list[Turn]]]) -> None:
+def test_series_are_bounded_for_any_names_and_never_decrease(batches: list[tuple[float, list[Turn]]]) -> None:
     clock = _Clock()
     exposition = Exposition(clock_s=clock)
     before: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
@@ -209,7 +209,7 @@ def test_a_wild_number_is_not_believed() -> None:
     assert metrics.total("voice_telemetry_implausible_sequence_numbers_total") == 2
 
 
-def test_a_wild_number_that_comes_first_does_not_hide_the_process() -> None:
+def test_huge_first_sequence_number_does_not_hide_process() -> None:
     exposition = Exposition()
     _observe(exposition, client_turn(1, sequence=2**62 - 1))
     _observe(exposition, client_turn(2, sequence=0))

@@ -170,7 +170,7 @@ def _check(turns: list[Turn], cut: int) -> None:
         }
 
 
-def test_a_run_that_shows_no_transcript_is_not_judged_by_one_that_does() -> None:
+def test_run_without_transcripts_is_not_judged_by_one_with_them() -> None:
     """The turns of a stage wait for the first one of their run that has a value, whenever it comes."""
     silent = [client_turn(index, run_id="a", asr_final_perf_ns=None) for index in range(5)]
     heard = [client_turn(index, run_id="b", asr_final_perf_ns=3_100 * MS) for index in range(5, 8)]
@@ -184,7 +184,7 @@ def test_a_run_that_shows_no_transcript_is_not_judged_by_one_that_does() -> None
     assert (counted.good, counted.bad, counted.eligible) == (4, 5, 9), "the run has one: the five lack theirs"
 
 
-def test_what_waits_for_a_value_is_bounded() -> None:
+def test_turns_waiting_for_a_value_are_bounded() -> None:
     exposition = Exposition([Objective("asr", "metric", 0.95, "asr_final_latency", 10_000 * MS)])
     for index in range(RUNS_MAX + 5):
         exposition.observe([client_turn(index, run_id=f"r{index}", asr_final_perf_ns=None)])
@@ -208,7 +208,7 @@ def test_series_begin_at_0_and_say_what_is_promised() -> None:
     }
 
 
-def test_what_a_service_reports_is_counted_apart() -> None:
+def test_service_reports_are_counted_separately() -> None:
     turns = [
         client_turn(0, voice_to_voice_ms=500.0),
         client_turn(1, voice_to_voice_ms=900.0, source="service"),
@@ -223,7 +223,7 @@ def test_what_a_service_reports_is_counted_apart() -> None:
     assert metrics.total(ELIGIBLE, source="service", objective="connect") == 0
 
 
-def test_services_are_counted_apart_whatever_the_day_and_only_so_many() -> None:
+def test_services_are_counted_separately_across_days_and_bounded() -> None:
     runs = ["service:a:2026-01-01", "service:a:2026-01-02", "service:b:c:2026-01-01", "run-1"]
     runs += [f"service:s{number}:2026-01-01" for number in range(SERVICES_MAX)]
     turns = [client_turn(index, run_id=run_id, source="service") for index, run_id in enumerate(runs)]

@@ -71,7 +71,7 @@ def mixed_turns(seed: int) -> list[Turn]:
 
 
 @pytest.mark.slow
-def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: Path) -> None:
+def test_one_pass_counts_objectives_and_cohorts_as_rule_does(tmp_path: Path) -> None:
     for seed in (1, 2):
         seen = mixed_turns(seed)
         with StoreReader(fill_store(tmp_path / str(seed), Run(turns=seen))) as reader:
@@ -86,7 +86,7 @@ def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(tmp_path: Path, seed: int) -> None:
+def test_turns_with_bounds_across_threshold_are_kept_apart(tmp_path: Path, seed: int) -> None:
     seen = turns_near_thresholds(seed)
     with StoreReader(fill_store(tmp_path, Run(turns=seen))) as reader:
         # One at a time: together they tell nearly every turn apart.
@@ -164,7 +164,7 @@ def _turns_and_objectives(draw: st.DrawFn) -> tuple[list[Turn], list[Objective]]
 @pytest.mark.slow
 @settings(max_examples=examples(20, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(_turns_and_objectives(), st.sampled_from(("client", "service")))
-def test_whatever_is_sent_is_judged_by_the_rule(drawn: tuple[list[Turn], list[Objective]], source: Source) -> None:
+def test_any_turns_are_judged_as_by_the_rule(drawn: tuple[list[Turn], list[Objective]], source: Source) -> None:
     seen, objectives = drawn
     if any(turn.source == source for turn in seen):
         assert judged_in_sql(seen, objectives, source) == judged_one_by_one(seen, objectives, source)
@@ -199,7 +199,7 @@ def test_a_cohort_without_a_turn_has_none_that_count(tmp_path: Path) -> None:
         Filter(),
     ],
 )
-def test_a_stage_that_the_run_shows_is_missing_where_a_part_of_it_has_none(tmp_path: Path, narrowed: Filter) -> None:
+def test_stage_seen_in_run_counts_as_missing_in_part_without_it(tmp_path: Path, narrowed: Filter) -> None:
     def turn(index: int) -> Turn:
         if index < 20:
             # A ramp shows what the wire does, too, and counts nowhere.
@@ -211,7 +211,7 @@ def test_a_stage_that_the_run_shows_is_missing_where_a_part_of_it_has_none(tmp_p
         assert reader.count(narrowed)(transcribed) == EligibleTurns(0, 30)
 
 
-def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
+def test_withheld_metric_gives_reason_by_cohort(tmp_path: Path) -> None:
     def seen(turn: Turn) -> Turn:
         if turn.cohort != "control":
             return turn

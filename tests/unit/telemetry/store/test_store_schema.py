@@ -139,7 +139,7 @@ def test_texts_of_a_sender_are_stored_whole_and_read_plain() -> None:
     )
 
 
-def test_of_a_key_that_was_sent_twice_the_last_value_is_read() -> None:
+def test_last_value_of_repeated_key_is_read() -> None:
     (row,) = spans_table([_span()]).to_pylist()
     pairs = [("a", 1), ("b", 2), ("a", 3)]
     doubled = KeyValueList(values=[KeyValue(key=key, value=AnyValue(int_value=value)) for key, value in pairs])
@@ -160,7 +160,7 @@ def test_nested_values_are_the_serialized_messages_of_otlp() -> None:
     assert KeyValueList.FromString(pairs["kvlist_value"]) == expected
 
 
-def test_a_span_of_a_turn_is_read_with_the_attributes_that_only_the_turn_holds() -> None:
+def test_span_of_turn_is_read_with_attributes_held_by_turn() -> None:
     turn = client_turn(3, invalid_reasons=("late",))
     held = with_turn(_span(name=semconv.SPAN_TURN, attributes={"a": 1, "voice.turn.sequence": "3"}), turn)
     assert held.attributes["a"] == 1

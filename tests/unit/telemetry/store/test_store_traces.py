@@ -87,7 +87,7 @@ def test_both_sides_of_a_turn_are_found_in_different_appends(tmp_path: Path) -> 
             assert reader.turn(heard.trace_id, heard.turn_index) == (heard, reported)
 
 
-def test_what_was_appended_since_the_last_lookup_is_found(tmp_path: Path) -> None:
+def test_turns_appended_after_last_lookup_are_returned(tmp_path: Path) -> None:
     turns = [client_turn(index, trace_id=trace(index)) for index in range(4)]
     with StoreWriter(tmp_path) as writer, StoreReader(tmp_path) as reader:
         for turn in turns:

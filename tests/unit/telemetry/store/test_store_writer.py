@@ -73,7 +73,7 @@ def test_a_batch_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_takes_nothing_in_half_and_all_again_with_room(small_disk: Path) -> None:
+def test_full_disk_stores_no_partial_batch_and_later_recovers(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
     run = synthetic_run("run", 2_000)
     with StoreWriter(store) as writer:
@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_takes_nothing_in_half_and_all_again_with_room(small
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_when_the_log_goes_into_the_file_loses_nothing(small_disk: Path) -> None:
+def test_full_disk_at_checkpoint_loses_no_acknowledged_rows(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
     batches = [synthetic_run(f"run-{number}", 100).batch for number in range(40)]
     acknowledged: list[Batch] = []
@@ -150,7 +150,7 @@ def test_a_read_only_disk_is_named_until_it_is_writable(small_disk: Path) -> Non
 
 
 @pytest.mark.slow
-def test_what_is_sent_again_is_stored_once_after_a_restart_and_an_hour_of_other_rows(tmp_path: Path) -> None:
+def test_resent_rows_are_stored_once_after_restart_and_an_hour(tmp_path: Path) -> None:
     run = synthetic_run("run", 30)
     with StoreWriter(tmp_path) as writer:
         writer.append(run.batch)
@@ -192,7 +192,7 @@ def test_a_turn_without_ids_is_known_by_its_place_in_the_call(tmp_path: Path) ->
         assert writer.append(Batch(bare)).duplicates == 2
 
 
-def test_what_retention_removed_is_not_doubled_when_it_comes_again(tmp_path: Path) -> None:
+def test_resent_rows_removed_by_retention_are_not_doubled(tmp_path: Path) -> None:
     now = [START_UNIX_NS]
     with StoreWriter(tmp_path, unix_ns=lambda: now[0]) as writer:
         writer.append(Batch([client_turn(0), client_turn(1)]))
@@ -246,7 +246,7 @@ def test_rows_say_when_and_with_which_commit_they_were_stored(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recent_max", [0, 7, 10**6])
-def test_a_row_is_stored_once_whether_its_identity_is_remembered_or_asked_for(
+def test_row_is_stored_once_by_remembered_or_queried_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent_max: int
 ) -> None:
     monkeypatch.setattr(identity, "RECENT_MAX", recent_max)

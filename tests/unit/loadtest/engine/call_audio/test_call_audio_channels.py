@@ -51,7 +51,7 @@ class Tap:
     st.integers(0, BACKGROUND_FRAMES - 1),
     st.lists(st.integers(1, 50), min_size=1, max_size=20),
 )
-def test_what_was_sent_is_rebuilt_frame_by_frame(steps: list[tuple[str, int]], first: int, pieces: list[int]) -> None:
+def test_sent_audio_is_rebuilt_frame_by_frame(steps: list[tuple[str, int]], first: int, pieces: list[int]) -> None:
     frames = [str(number + 1).encode() for number in range(BACKGROUND_FRAMES)]
     expected: list[int] = []
     transport: Any = SimpleNamespace(
@@ -141,7 +141,7 @@ def test_audio_that_comes_far_too_early_is_not_kept_and_named() -> None:
     assert heard.taken(0, 8_000).all()
 
 
-def test_what_was_dropped_on_the_way_is_silent_and_named() -> None:
+def test_dropped_audio_is_silent_and_named() -> None:
     heard = HeardAudio(8_000, 0)
     heard.played(1, 8_000, 0, np.ones(8_000, np.int16))
     heard.lost(1_000 * MS, 500 * MS)

@@ -37,7 +37,7 @@ def test_bytes_that_are_no_message_are_refused() -> None:
         list(KeeperDeframer().feed(b"\xff" * 100))
 
 
-def test_messages_arrive_whole_through_a_socket_that_takes_a_little_at_a_time() -> None:
+def test_messages_arrive_whole_through_nearly_full_socket() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_608)
@@ -50,7 +50,7 @@ def test_messages_arrive_whole_through_a_socket_that_takes_a_little_at_a_time() 
         queue.close()
 
 
-def test_beyond_its_bound_audio_is_dropped_and_reported_in_its_place() -> None:
+def test_audio_over_queue_limit_is_dropped_and_reported_in_place() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         queue = CallAudioQueue(ours, most_bytes=20_000)
@@ -69,7 +69,7 @@ def test_beyond_its_bound_audio_is_dropped_and_reported_in_its_place() -> None:
         queue.close()
 
 
-def test_a_process_that_is_gone_is_named_and_nothing_is_kept_for_it() -> None:
+def test_dead_keeper_process_is_named_and_nothing_is_queued() -> None:
     ours, theirs = socket.socketpair()
     queue = CallAudioQueue(ours)
     theirs.close()

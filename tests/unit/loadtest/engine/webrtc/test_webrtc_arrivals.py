@@ -68,7 +68,7 @@ def test_loss_and_jitter_are_those_of_aiortc(packets: list[tuple[int, int]]) -> 
     assert order.jitter_ns == pytest.approx(theirs.jitter * 1_000_000_000 / RATE_HZ, abs=3 * 1_000_000_000 / RATE_HZ)
 
 
-def test_a_datagram_is_stamped_when_the_loop_wakes_and_found_by_its_number() -> None:
+def test_datagram_is_stamped_at_loop_wakeup_and_kept_by_number() -> None:
     stamps = PeerStamps()
     received: list[bytes] = []
 
@@ -94,7 +94,7 @@ def test_a_datagram_is_stamped_when_the_loop_wakes_and_found_by_its_number() -> 
     assert stamps.newest == (stamp, bound)
 
 
-def test_what_waited_while_the_loop_was_busy_says_so() -> None:
+def test_datagram_that_waited_for_busy_loop_gives_its_wait() -> None:
     stamps = PeerStamps()
 
     async def run() -> int:

@@ -30,7 +30,7 @@ def test_commands_come_whole(sizes: list[int], payloads: list[bytes]) -> None:
 
 
 @given(sizes=PIECES, payloads=st.lists(st.binary(max_size=50), max_size=5), stamp=st.integers(0, 2**62))
-def test_what_arrived_comes_whole(sizes: list[int], payloads: list[bytes], stamp: int) -> None:
+def test_messages_are_read_whole_in_any_fragments(sizes: list[int], payloads: list[bytes], stamp: int) -> None:
     wanted = [Arrived(LinkKind.AUDIO, call, stamp, 7, data) for call, data in enumerate(payloads)]
     stream = b"".join(arrived(LinkKind.AUDIO, call, stamp, 7, data) for call, data in enumerate(payloads))
     deframer = Deframer()
@@ -43,6 +43,6 @@ def test_a_frame_carries_the_moment_at_which_it_was_handed_over() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 4, 2**32 - 1])
-def test_what_is_no_message_is_a_fault(length: int) -> None:
+def test_invalid_message_length_is_fault(length: int) -> None:
     with pytest.raises(ValueError, match=f"a message of {length} bytes"):
         list(Deframer().commands(struct.pack("<I", length) + bytes(20)))

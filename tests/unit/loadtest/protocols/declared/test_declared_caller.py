@@ -134,7 +134,7 @@ def test_a_reply_in_g711() -> None:
     assert np.array_equal(from_bytes(event.audio or b""), np.array([ULAW.decode(octet) for octet in data], np.int16))
 
 
-def test_an_error_is_as_fatal_as_the_spec_says_and_always_before_the_session_is_ready() -> None:
+def test_error_is_fatal_by_spec_and_always_before_ready() -> None:
     (error,) = get(made(), event="oops", why="no room", code="busy")
     assert (error.message, error.fatal) == ("no room", True)
     assert error.failure is not None
@@ -166,7 +166,7 @@ def test_a_frame_with_counters_has_them_in_a_head_of_its_own() -> None:
     assert whole[1]["z"] is True
 
 
-def test_what_the_spec_names_no_message_for_is_not_observable() -> None:
+def test_metrics_without_a_message_in_spec_are_unobservable() -> None:
     hidden = made().capabilities.not_observable
     assert hidden["endpointing"] == "the spec names no message that means speech_stopped"
     assert "llm_first_token_latency" in hidden
@@ -242,7 +242,7 @@ def fulfilled(message: Any, path: str, condition: Any) -> bool:
 @example([{"$.list[*]": "b"}], "$.list[*]", [{"list": ["a", "b"]}, {"list": ["a"]}])
 @settings(max_examples=200, deadline=None)
 @given(rules, st.sampled_from(PATHS[:3]), st.lists(messages, min_size=2, max_size=6))
-def test_a_message_matches_the_rules_whose_conditions_it_fulfills(
+def test_message_matches_rules_whose_conditions_it_fulfills(
     whens: list[dict[str, Any]], named_at: str, heard: list[Any]
 ) -> None:
     events = [{"when": when, "is": "ignored", "code": f"$.number{at}"} for at, when in enumerate(whens)]
@@ -286,7 +286,7 @@ events:
 """
 
 
-def test_all_faults_are_reported_at_once_each_with_its_line_and_field() -> None:
+def test_all_spec_faults_are_reported_with_line_and_field() -> None:
     with pytest.raises(UsageError) as error:
         parse_spec(FAULTY, "wire.yaml")
     lines = str(error.value).splitlines()
@@ -327,7 +327,7 @@ def test_all_faults_are_reported_at_once_each_with_its_line_and_field() -> None:
         ),
     ],
 )
-def test_what_is_no_spec_is_refused_with_a_sentence(text: str, says: str) -> None:
+def test_invalid_spec_is_refused_with_a_sentence(text: str, says: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_spec(text, "wire.yaml")
     assert says in str(error.value)
@@ -387,7 +387,7 @@ def test_no_text_makes_the_reader_of_paths_fail_otherwise(text: str) -> None:
         parse_path("$" + text).all(STORE)
 
 
-def test_places_are_filled_in_and_a_member_without_a_value_is_left_out() -> None:
+def test_template_values_are_filled_and_empty_members_left_out() -> None:
     template = {
         "id": "{$.id}",
         "list": ["{model}", "{voice}"],

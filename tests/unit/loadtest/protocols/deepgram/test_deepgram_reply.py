@@ -33,14 +33,14 @@ def test_the_next_sentence_goes_on_with_the_same_reply() -> None:
     assert "".join(event.text or "" for event in events) == "It is on. It is on."
 
 
-def test_the_caller_who_is_heard_clears_what_is_not_played_though_all_of_it_was_sent() -> None:
+def test_speech_start_clears_unplayed_audio_already_sent() -> None:
     caller = ready()
     get(caller, "agent-text", SOUND, "agent-audio-done")
     assert does(caller, "user-started-speaking") == [KIND.CLEAR, KIND.SPEECH_STARTED]
     assert does(caller, "user-started-speaking") == [KIND.SPEECH_STARTED], "nothing has come since"
 
 
-def test_a_reply_that_is_broken_off_is_over_at_once_and_its_own_end_ends_no_other() -> None:
+def test_interrupted_reply_ends_at_once_and_late_end_is_ignored() -> None:
     caller = ready()
     get(caller, "agent-text", SOUND)
     events = get(caller, "user-started-speaking")
@@ -52,7 +52,7 @@ def test_a_reply_that_is_broken_off_is_over_at_once_and_its_own_end_ends_no_othe
     assert does(caller, "agent-text", SOUND, "agent-audio-done")[-1] is KIND.RESPONSE_DONE
 
 
-def test_the_service_may_send_no_end_of_a_reply_that_is_broken_off() -> None:
+def test_interrupted_reply_may_have_no_end_from_service() -> None:
     caller = ready()
     get(caller, "agent-text", SOUND, "user-started-speaking", "user-text")
     events = get(caller, "agent-text", SOUND, "agent-audio-done")
@@ -61,13 +61,13 @@ def test_the_service_may_send_no_end_of_a_reply_that_is_broken_off() -> None:
     assert does(caller, "agent-audio-done") == []
 
 
-def test_speech_without_words_before_it_is_heard_after_an_interruption() -> None:
+def test_speech_without_text_is_played_after_interruption() -> None:
     caller = ready()
     get(caller, "agent-text", SOUND, "user-started-speaking", "user-text")
     assert does(caller, SOUND) == [KIND.RESPONSE_STARTED, KIND.AUDIO]
 
 
-def test_a_sample_that_is_cut_in_two_is_put_together_and_never_across_replies() -> None:
+def test_split_sample_is_joined_but_never_across_replies() -> None:
     caller = ready()
     events = get(caller, b"\1", b"\2\3", b"\4")
     assert [event.audio for event in events if event.kind is KIND.AUDIO] == [b"\1\2", b"\3\4"]
@@ -82,7 +82,7 @@ def test_audio_in_a_container_is_reported_once_a_reply() -> None:
     assert events[1].failure.code == "audio_header"
 
 
-def test_words_before_a_call_are_no_whole_answer_and_those_after_its_result_are() -> None:
+def test_text_before_function_call_is_no_whole_answer() -> None:
     caller = ready(tools={"*": "on"})
     *_, done = get(caller, "agent-text", SOUND, "function-call-request", "agent-audio-done")
     assert (done.kind, done.owes_response) == (KIND.RESPONSE_DONE, True)
@@ -91,7 +91,7 @@ def test_words_before_a_call_are_no_whole_answer_and_those_after_its_result_are(
     assert not done.owes_response
 
 
-def test_a_filler_answers_nothing_and_a_call_that_is_cancelled_owes_nothing() -> None:
+def test_filler_is_no_answer_and_canceled_call_owes_none() -> None:
     caller = ready(tools={"*": "on"})
     *_, done = get(caller, "function-call-request", "agent-filler", SOUND, "agent-audio-done")
     assert done.owes_response
@@ -107,7 +107,7 @@ WHATEVER: Final = st.lists(
 
 
 @given(what=WHATEVER)
-def test_in_whatever_order_messages_come_replies_are_whole_and_do_not_overlap(what: list[str | bytes]) -> None:
+def test_replies_are_whole_and_never_overlap_in_any_order(what: list[str | bytes]) -> None:
     caller = DeepgramCaller(CallerOptions(settings={"tools": {"*": "on"}}))
     is_open, heard, readies = False, 0, 0
     for event in get(caller, *what):
@@ -146,7 +146,7 @@ def test_a_reply_that_comes_all_at_once_is_heard_to_its_end() -> None:
     assert turn.reply_end_perf_ns == pytest.approx(sent + 4_000 * MS, abs=EDGE_NS)
 
 
-def test_a_caller_who_breaks_in_after_all_was_sent_hears_no_more_of_it() -> None:
+def test_barge_in_after_all_audio_was_sent_stops_playback() -> None:
     call = conversation(two_turns(barge_in=ReplyPoint(after_ns=300 * MS)))
     call.ask()
     call.after(100)
@@ -192,7 +192,7 @@ def test_a_flood_of_calls_is_not_remembered_without_end() -> None:
     assert caller.pending() == (), "the service calls them itself"
 
 
-def test_what_the_service_claims_never_becomes_what_the_caller_heard() -> None:
+def test_latencies_of_service_never_replace_caller_measurement() -> None:
     call = conversation()
     asked = call.ask()
     moments = call.answer()

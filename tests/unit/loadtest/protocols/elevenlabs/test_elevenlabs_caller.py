@@ -75,13 +75,13 @@ def test_g711_is_decoded() -> None:
     assert from_bytes(event.audio or b"").tolist() == [ULAW.decode(byte) for byte in every_byte]
 
 
-def test_without_a_format_it_is_the_one_that_the_vendors_client_assumes() -> None:
+def test_missing_format_is_that_of_vendor_client() -> None:
     (event,) = received(opened(output=None, taken=None), audio(PCM, 1))
     assert event.rate_hz == 16_000
 
 
 @pytest.mark.parametrize("described", [{"output": "mp3_44100"}, {"taken": "ulaw_8000"}, {"taken": "opus_48000"}])
-def test_an_agent_with_formats_that_do_not_fit_ends_the_call_with_a_remedy(described: dict[str, Any]) -> None:
+def test_unsupported_agent_format_ends_call_with_remedy(described: dict[str, Any]) -> None:
     caller = make_caller("elevenlabs", CallerOptions())
     (event,) = received(caller, metadata(**described))
     assert (event.kind, event.fatal) == (EventKind.ERROR, True)
@@ -140,7 +140,7 @@ def test_a_reply_that_was_sent_whole_is_still_stopped() -> None:
     assert kinds(received(caller, interruption(6))) == [EventKind.CLEAR]
 
 
-def test_an_interruption_of_one_answer_leaves_the_texts_of_the_next() -> None:
+def test_interruption_of_one_answer_leaves_texts_of_the_next() -> None:
     caller = opened()
     received(caller, part("delta", "The sun ", 5), interruption(6))
     events = received(caller, response("It rains.", 7))
@@ -171,7 +171,7 @@ def test_parts_of_what_came_whole_before_count_once() -> None:
     assert texts(received(caller, part("delta", "Next.", 2))) == [(MODELS, "Next.")]
 
 
-def test_growing_transcripts_give_what_each_adds_and_a_final_one_begins_anew() -> None:
+def test_growing_transcripts_give_increments_until_the_final_one() -> None:
     caller = opened(EVENTFUL)
     events = received(caller, tentative("turn", 1), tentative("turn", 1), tentative("turn the", 1))
     assert [event.text for event in events if event.kind is EventKind.ASR_PARTIAL] == ["turn", " the"]
@@ -235,7 +235,7 @@ def test_a_tool_without_a_result_is_refused_and_named() -> None:
     assert (answer["tool_call_id"], answer["is_error"]) == ("c1", True)
 
 
-def test_a_tool_is_answered_once_and_only_if_an_answer_is_expected() -> None:
+def test_tool_is_answered_once_and_only_if_answer_is_expected() -> None:
     caller = opened({"tools": {"*": "done"}})
     events = received(caller, tool_call("a", "c1"), tool_call("a", "c1"), tool_call("a", "c2", expects_response=False))
     assert kinds(events) == [EventKind.DUPLICATE]
@@ -249,7 +249,7 @@ def test_every_ping_is_answered_also_one_that_comes_again() -> None:
     assert sent(caller) == [{"type": "pong", "event_id": event_id} for event_id in (4, 4, "x")]
 
 
-def test_what_the_agent_reports_of_itself() -> None:
+def test_agent_reports_are_kept() -> None:
     caller = opened()
     guardrail = message("guardrail_triggered", "guardrail_triggered_event", guardrail_name="profanity")
     tokens, named, unnamed = received(caller, usage(1), guardrail, message("guardrail_triggered"))
@@ -334,7 +334,7 @@ def test_without_a_trace_none_is_sent() -> None:
     assert json.loads(caller.opened()[0])["dynamic_variables"] == {}  # type: ignore[arg-type]
 
 
-def test_what_a_setting_overrides_wins_and_nothing_is_overridden_unasked() -> None:
+def test_overrides_in_settings_win_and_nothing_else_is_changed() -> None:
     assert first()["conversation_config_override"] == {}
     overrides = {"agent": {"prompt": {"llm": "other"}, "language": "de"}}
     opening = first(model="gpt", instructions="Be brief.", settings={"overrides": overrides})
@@ -418,7 +418,7 @@ def test_the_address_names_the_protocol(url: str) -> None:
     assert guess(url) == "elevenlabs"
 
 
-def test_what_can_be_observed_follows_from_the_agents_events() -> None:
+def test_observable_metrics_follow_from_agent_events() -> None:
     usual = make_caller("elevenlabs", CallerOptions()).capabilities
     assert usual.reply_end == "silence"
     assert {"endpointing", "asr_partial_latency", "llm_first_token_latency", "itl"} <= set(usual.not_observable)

@@ -18,7 +18,7 @@ from tests.unit.loadtest.protocols.gemini.session import PCM, Session, speech
 STARTED, DONE = EventKind.RESPONSE_STARTED, EventKind.RESPONSE_DONE
 
 
-def test_json_comes_in_binary_and_in_text_frames_with_either_kind_of_names() -> None:
+def test_json_is_read_from_binary_and_text_in_either_case_style() -> None:
     members = {"serverContent": speech() | {"inputTranscription": {"text": "hello", "finished": True}}}
     theirs = json.dumps(members)
     snake = theirs
@@ -48,7 +48,7 @@ def test_a_session_is_ready_once_and_has_a_name() -> None:
 # Replies.
 
 
-def test_a_reply_is_complete_when_it_is_generated_and_not_when_the_service_thinks_it_was_played() -> None:
+def test_reply_is_complete_at_generation_end_not_at_playback_end() -> None:
     session = Session()
     assert kinds(session.speech()) == [STARTED, EventKind.AUDIO]
     assert kinds(session.speech()) == [EventKind.AUDIO]
@@ -74,7 +74,7 @@ def test_a_turn_without_generation_complete_ends_with_the_turn() -> None:
     assert only(session.content(turnComplete=True), DONE).status == "completed"
 
 
-def test_an_interrupted_reply_is_cleared_and_its_turn_complete_is_no_other_reply() -> None:
+def test_interrupted_reply_is_cleared_and_turn_end_is_no_reply() -> None:
     session = Session()
     session.speech()
     clear, done = session.content(interrupted=True)
@@ -83,7 +83,7 @@ def test_an_interrupted_reply_is_cleared_and_its_turn_complete_is_no_other_reply
     assert kinds(session.speech()) == [STARTED, EventKind.AUDIO]
 
 
-def test_what_is_still_played_of_a_generated_reply_is_cleared_too() -> None:
+def test_interruption_clears_playback_of_generated_reply() -> None:
     session = Session()
     session.speech(generationComplete=True)
     assert kinds(session.content(interrupted=True, turnComplete=True)) == [EventKind.CLEAR]
@@ -97,7 +97,7 @@ def test_an_interruption_of_nothing_ends_nothing() -> None:
     assert kinds(session.content(turnComplete=True)) == [DONE]
 
 
-def test_a_turn_without_any_content_is_a_reply_that_holds_nothing() -> None:
+def test_turn_without_content_is_an_empty_reply() -> None:
     started, done = Session().content(turnComplete=True)
     assert (started.kind, done.kind, done.status, done.carried) == (STARTED, DONE, "completed", frozenset())
 
@@ -128,7 +128,7 @@ def test_a_model_that_thinks_on_owes_the_rest_of_its_turn() -> None:
     assert not only(session.content(turnComplete=True, interactionStatus="IDLE"), DONE).owes_response
 
 
-def test_a_turn_that_is_generated_in_parts_is_owed_until_the_model_is_idle() -> None:
+def test_turn_generated_in_parts_is_owed_until_model_is_idle() -> None:
     session = Session()
     session.speech(generationComplete=True)
     part = session.content(turnComplete=True, interactionStatus="IN_PROGRESS")
@@ -158,7 +158,7 @@ def test_an_image_is_no_audio() -> None:
     assert kinds(Session().speech("image/png")) == []
 
 
-def test_thoughts_and_output_transcripts_are_not_the_answers_text() -> None:
+def test_thoughts_and_output_transcripts_are_not_answer_text() -> None:
     session = Session()
     parts = [{"text": "The user asks.", "thought": True}, {"text": "next to the audio"}]
     events = session.content(modelTurn={"parts": parts}, outputTranscription={"text": "It is on."})
@@ -182,7 +182,7 @@ def call(*names: str) -> dict[str, Any]:
     return {"functionCalls": [{"id": f"call-{name}", "name": name, "args": {"on": True}} for name in names]}
 
 
-def test_a_tool_call_is_answered_by_its_result_and_the_answer_is_owed() -> None:
+def test_tool_call_is_answered_by_result_and_answer_is_owed() -> None:
     session = Session(tools={"light": {"state": "on"}, "*": "done"})
     assert kinds(session.receive(toolCall=call("light", "door"))) == [STARTED]
     (answer,) = session.caller.pending()
@@ -223,7 +223,7 @@ def test_a_tool_without_a_result_is_named() -> None:
 # What the service says of itself.
 
 
-def test_tokens_are_counted_by_our_names_and_cached_ones_are_no_hit_of_a_cache_of_answers() -> None:
+def test_tokens_have_our_names_and_cached_ones_are_no_cache_hit() -> None:
     usage = {
         "promptTokenCount": 300,
         "cachedContentTokenCount": 200,
@@ -288,7 +288,7 @@ def test_an_error_in_json_ends_the_session(members: dict[str, Any], code: str, m
 # What no server should send.
 
 
-def test_unknown_members_are_counted_beside_known_ones() -> None:
+def test_unknown_members_are_counted_in_addition_to_known_ones() -> None:
     session = Session()
     events = session.receive(mood="cheerful", serverContent=speech() | {"gesture": "nod"})
     assert kinds(events) == [STARTED, EventKind.AUDIO, EventKind.UNKNOWN, EventKind.UNKNOWN]
@@ -374,7 +374,7 @@ def finals(events: Sequence[VoiceEvent]) -> list[tuple[str | None, bool]]:
     return [(event.text, event.dated_by_partial) for event in events if event.kind is EventKind.ASR_FINAL]
 
 
-def test_pieces_without_a_last_one_are_the_transcript_as_of_the_last_piece() -> None:
+def test_unmarked_partials_become_final_as_of_last_partial() -> None:
     session = Session()
     session.begin()
     for text in (" turn", " the li", "ght on"):
@@ -384,7 +384,7 @@ def test_pieces_without_a_last_one_are_the_transcript_as_of_the_last_piece() -> 
     assert finals(session.content(turnComplete=True)) == []
 
 
-def test_a_piece_after_the_reply_belongs_to_the_question_before_it() -> None:
+def test_partial_after_reply_belongs_to_question_before_it() -> None:
     session = Session()
     session.begin()
     session.content(inputTranscription={"text": "turn the"})
@@ -403,7 +403,7 @@ def test_a_piece_that_is_marked_as_finished_ends_the_transcript() -> None:
     assert kinds(session.content(inputTranscription={"finished": True})) == []
 
 
-def test_interim_transcripts_replace_each_other_and_the_one_after_them_is_final() -> None:
+def test_interim_transcripts_replace_and_the_next_one_is_final() -> None:
     session = Session()
     texts = ("turn the", "turn the night", "turn the light on")
     answers = [session.content(interimInputTranscription={"text": text}) for text in texts]
@@ -425,7 +425,7 @@ def test_a_question_cut_off_by_the_next_one_keeps_its_transcript() -> None:
     assert finals(session.content(turnComplete=True)) == [], "what ends the old reply says nothing of the new question"
 
 
-def test_a_question_without_a_reply_leaves_nothing_to_the_next_one() -> None:
+def test_question_without_reply_leaves_nothing_to_the_next() -> None:
     session = Session()
     session.begin()
     session.content(inputTranscription={"text": "hello"})
@@ -446,7 +446,7 @@ def test_the_end_of_the_old_reply_does_not_end_the_new_question() -> None:
     assert finals(session.content(generationComplete=True)) == [("no, the other one", True)]
 
 
-def test_a_question_that_the_service_answers_twice_is_one_transcript_each() -> None:
+def test_question_answered_twice_has_one_transcript() -> None:
     """The service took a pause for the end: the caller's next words stop the reply."""
     session = Session()
     session.begin()
@@ -467,7 +467,7 @@ def test_voice_activity_is_heard_where_it_was_asked_for(member: str) -> None:
     assert kinds(asked.receive(voiceActivity={"type": "TYPE_UNSPECIFIED"})) == []
 
 
-def test_a_turn_with_reported_voice_activity_and_unmarked_transcripts() -> None:
+def test_turn_with_voice_activity_and_unmarked_transcripts() -> None:
     line = Line("gemini-live", GeminiWordsScript())
     line.open()
     for _ in range(2):

@@ -109,7 +109,7 @@ def test_any_bytes_are_a_message_or_malformed(data: bytes) -> None:
         assert (kind is None) == (fields is None)
 
 
-def test_what_is_no_message() -> None:
+def test_invalid_message_is_malformed() -> None:
     with pytest.raises(MalformedError, match=r"in protobuf: 3 bytes beginning ffffff$"):
         messages.decode(b"\xff\xff\xff")
 
@@ -145,12 +145,12 @@ def test_latencies_are_by_livekits_names_in_ns() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -0.1, math.nan, math.inf, 86_401.0])
-def test_what_is_no_latency_is_left_out(value: float) -> None:
+def test_invalid_latency_is_left_out(value: float) -> None:
     assert seconds_ns(value) is None
     assert latencies_ns(report(e2e_latency=value)) == {}
 
 
-def test_usage_is_that_of_the_turn_though_the_agent_reports_totals() -> None:
+def test_usage_is_per_turn_though_agent_reports_totals() -> None:
     turns = UsageOfTurns()
     first = {"llm": {"input_tokens": 40, "output_tokens": 6}}
     assert turns.update(usage(first)) == {"input_tokens": 40, "output_tokens": 6, "cached_tokens": 0}
@@ -219,7 +219,7 @@ def of_kind(name: str, kind: EventKind) -> list[VoiceEvent]:
     return [event for event in session(name) if event.kind is kind]
 
 
-def test_the_stages_of_turns_and_of_a_barge_in_come_in_the_order_in_which_they_were_sent() -> None:
+def test_stages_of_turns_and_barge_in_come_in_order_sent() -> None:
     answered = [*QUESTION, *REPLY, "response_done"]
     # While the agent speaks its detector is not believed; it clears when it knows what the caller said.
     broken_in = ["asr_partial", "asr_final", "clear", "response_done", "speech_stopped"]
@@ -241,7 +241,7 @@ def test_replies_end_as_they_ended() -> None:
     assert not any(event.owes_response for event in done)
 
 
-def test_a_turn_is_closed_where_the_agent_closes_it_not_where_its_detector_hears_the_end() -> None:
+def test_turn_ends_where_agent_ends_it_not_at_its_detector() -> None:
     names = [event.raw_type for event in of_kind("agent", EventKind.SPEECH_STOPPED)]
     assert names == ["user_state_changed", "conversation_item_added"] * 3
 

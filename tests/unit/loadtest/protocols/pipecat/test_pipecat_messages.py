@@ -106,7 +106,7 @@ def test_a_frame_of_audio(rate_hz: int) -> None:
     assert message == {"label": "rtvi-ai", "type": "raw-audio", "id": "audio"}
 
 
-def test_every_fault_of_the_settings_is_named_at_once_and_no_value_is_shown() -> None:
+def test_every_settings_fault_is_named_without_its_value() -> None:
     options = CallerOptions(
         turn_control="manual",
         voice="v-secret",
@@ -196,7 +196,7 @@ def test_usage_is_added_up() -> None:
     }
 
 
-def test_what_is_no_latency_is_left_out() -> None:
+def test_invalid_latency_is_left_out() -> None:
     wrong = [-1, None, "1", True, 1e300]
     assert report(ttfb=[{"processor": "LLM", "value": value} for value in wrong]).kind is EventKind.OTHER
     assert (
@@ -216,7 +216,7 @@ lists = st.sampled_from(["ttfb", "ttfa", "ttfat", "processing", "tokens", "chara
 
 @pytest.mark.slow
 @given(st.dictionaries(lists, anything | st.lists(st.dictionaries(names, anything, max_size=4), max_size=3)))
-def test_whatever_a_bot_reports_is_no_zero_and_raises_nothing(data: dict[str, Any]) -> None:
+def test_any_report_of_bot_gives_positive_values_and_no_error(data: dict[str, Any]) -> None:
     event = report(**data)
     assert all(value > 0 for value in event.service_ns.values())
     assert all(value >= 0 for value in event.usage.values())
@@ -266,7 +266,7 @@ def test_replies_end_as_they_ended(name: str) -> None:
 
 
 @both
-def test_what_is_sent_under_several_names_counts_once(name: str) -> None:
+def test_message_sent_under_several_names_counts_once(name: str) -> None:
     assert [event.text for event in of_kind(name, EventKind.ASR_FINAL)] == ["what the caller said"] * 3
     assert [event.text for event in of_kind(name, EventKind.ASR_PARTIAL)] == ["what"] * 3
     assert [event.text for event in of_kind(name, EventKind.LLM_TEXT)] == [
@@ -362,7 +362,7 @@ def test_a_pause_between_two_sentences_ends_no_reply() -> None:
     assert bot.kinds("bot-stopped-speaking") == [DONE]
 
 
-def test_a_reply_ends_when_the_last_part_has_stopped_after_it_was_spoken() -> None:
+def test_reply_ends_when_last_part_stopped_after_speaking() -> None:
     bot = Bot()
     bot.speaks()
     assert bot.kinds("bot-llm-stopped", "bot-stopped-speaking") == []
@@ -384,7 +384,7 @@ def test_a_greeting_needs_no_language_model() -> None:
     assert (done.status, done.carried) == ("completed", frozenset({"audio"}))
 
 
-def test_audible_audio_alone_begins_a_reply_and_idle_silence_does_not() -> None:
+def test_audible_audio_begins_reply_and_idle_silence_does_not() -> None:
     bot = Bot()
     assert bot.kinds(SILENCE, SILENCE) == []
     assert bot.kinds(SOUND, SILENCE) == [STARTED, EventKind.AUDIO, EventKind.AUDIO]
@@ -409,7 +409,7 @@ def test_an_interruption_of_a_silent_bot_clears_nothing() -> None:
     assert (done.kind, done.status) == (DONE, "cancelled")
 
 
-def test_what_was_under_way_at_an_interruption_is_no_reply() -> None:
+def test_audio_under_way_at_interruption_is_no_reply() -> None:
     bot = Bot()
     bot.speaks()
     bot.does("bot-interrupted")
@@ -418,7 +418,7 @@ def test_what_was_under_way_at_an_interruption_is_no_reply() -> None:
     assert bot.kinds("user-stopped-speaking", SOUND)[1:] == [STARTED, EventKind.AUDIO]
 
 
-def test_a_stop_that_belongs_to_the_interrupted_reply_does_not_end_the_next() -> None:
+def test_stop_of_interrupted_reply_does_not_end_the_next() -> None:
     bot = Bot()
     bot.speaks()
     bot.does("bot-interrupted", "bot-stopped-speaking", "user-stopped-speaking", "bot-llm-started")
@@ -460,7 +460,7 @@ def test_an_older_bot_knows_only_the_names_of_its_time() -> None:
     assert [event.text for event in bot.does("bot-llm-text", "bot-llm-text", text="a")] == ["a", "a"]
 
 
-def test_whichever_name_comes_first_counts() -> None:
+def test_first_of_equivalent_message_names_counts() -> None:
     bot = Bot()
     fields = {"text": "hello", "input_type": "transcription", "final": True}
     assert bot.kinds("stt-raw-text", "user-input", "user-transcription", "stt-raw-text", **fields) == [
@@ -470,14 +470,14 @@ def test_whichever_name_comes_first_counts() -> None:
 
 
 @pytest.mark.parametrize("input_type", ["chat", "backchannel"])
-def test_what_was_typed_or_hummed_is_no_transcript(input_type: str) -> None:
+def test_typed_or_hummed_input_is_no_transcript(input_type: str) -> None:
     bot = Bot()
     fields = {"text": "mhm", "input_type": input_type, "final": True}
     assert bot.kinds("user-input", **fields) == []
     assert bot.kinds("user-transcription", **fields) == [EventKind.ASR_FINAL], "nor does it choose the name"
 
 
-def test_partials_add_up_to_the_latest_and_begin_anew_after_a_final() -> None:
+def test_partials_are_incremental_and_restart_after_a_final() -> None:
     bot = Bot()
     texts = [("tur", False), ("turn", False), ("turn", False), ("turn on", True), ("turn", False)]
     answers = [bot.does("user-input", text=text, input_type="transcription", final=final) for text, final in texts]
@@ -505,7 +505,7 @@ def test_late_text_of_a_closed_reply_begins_no_other() -> None:
     assert bot.kinds("bot-llm-text", text="late") == []
 
 
-def test_text_begins_a_reply_where_the_language_model_is_not_announced() -> None:
+def test_text_begins_reply_where_model_start_is_not_announced() -> None:
     assert Bot().kinds("llm-raw-text", text="hello") == [STARTED, EventKind.LLM_TEXT]
 
 
@@ -521,6 +521,6 @@ def test_a_bot_is_ready_once() -> None:
     assert bot.kinds("bot-ready", "bot-ready", version="2.2.0") == [EventKind.READY]
 
 
-def test_a_message_of_the_bots_own_is_none_of_rtvi() -> None:
+def test_own_message_of_bot_is_unknown_to_rtvi() -> None:
     events = RtviSession().receive(json.dumps({"type": "user-started-speaking"}))
     assert [event.kind for event in events] == [EventKind.UNKNOWN]

@@ -114,7 +114,7 @@ def test_a_session_is_started_first_where_the_address_says_so(url: str, offered:
     assert call.requests()[1] == (offered, {"sdp": "v=0 offer", "type": "offer"})
 
 
-def test_without_a_trace_there_is_none() -> None:
+def test_request_without_trace_has_no_trace() -> None:
     call = Call(trace=None)
     call.get(LocalOffer("v=0"))
     assert call.requests() == [(URL, {"sdp": "v=0", "type": "offer", "request_data": {}})]
@@ -164,7 +164,7 @@ def test_a_request_that_fails_is_fatal_with_its_cause() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"no JSON", [], {}, {"sdp": 1, "type": "answer"}, {"sdp": "v=0", "type": "offer"}, {"sdp": "v=0"}]
 )
-def test_an_answer_that_is_none_is_fatal(body: object) -> None:
+def test_invalid_answer_is_fatal(body: object) -> None:
     call = Call()
     call.get(LocalOffer("v=0"))
     assert failure(call.respond(body)) == Failure("protocol_violation", "malformed_message")
@@ -175,7 +175,7 @@ def test_a_session_without_a_name_is_fatal() -> None:
     assert failure(Call("http://h/start").respond({})) == Failure("protocol_violation", "malformed_message")
 
 
-def test_a_response_that_nobody_asked_for_is_ignored() -> None:
+def test_unrequested_response_is_ignored() -> None:
     call = Call().connect()
     assert not call.get(HttpHead("offer", 500), HttpEnd("offer"), HttpHead("other", 500), HttpEnd("other"))
 
@@ -200,7 +200,7 @@ def test_messages_about_the_connection() -> None:
     assert failure(call.get(signal({"type": "peerLeft"}))) == Failure("close_code", "peerLeft")
 
 
-def test_what_a_bot_says_about_signalling_is_no_signal() -> None:
+def test_bot_text_about_signalling_is_no_signal() -> None:
     call = Call().connect()
     message_sent = rtvi("user-input", {"text": '"signalling"', "input_type": "transcription", "final": True})
     assert kinds(call.get(message_sent)) == [EventKind.ASR_FINAL]
@@ -231,7 +231,7 @@ def test_silence_within_a_reply_is_part_of_it() -> None:
     assert kinds(speaking().get(SILENT, LOUD)) == [EventKind.AUDIO, EventKind.AUDIO]
 
 
-def test_a_reply_is_over_when_the_bot_says_so_and_the_line_is_silent() -> None:
+def test_reply_ends_when_bot_stopped_and_line_is_silent() -> None:
     call = speaking()
     assert kinds(call.get(rtvi("bot-stopped-speaking"))) == []
     assert kinds(call.get(LOUD, LOUD)) == [EventKind.AUDIO, EventKind.AUDIO], "what is still to be heard of it"
@@ -240,7 +240,7 @@ def test_a_reply_is_over_when_the_bot_says_so_and_the_line_is_silent() -> None:
     assert kinds(call.get(SILENT, LOUD)) == [], "the bot has said nothing of another reply"
 
 
-def test_a_reply_whose_audio_has_ended_before_is_over_at_once() -> None:
+def test_reply_with_audio_already_ended_is_over_at_once() -> None:
     call = speaking()
     assert kinds(call.get(SILENT, rtvi("bot-stopped-speaking"))) == [EventKind.AUDIO, EventKind.RESPONSE_DONE]
 

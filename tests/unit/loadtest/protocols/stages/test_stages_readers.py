@@ -102,7 +102,7 @@ def test_an_answer_that_litellm_streamed(name: str) -> None:
     assert not [part for part in parts if not isinstance(part, Words | Finished)]
 
 
-def test_reasoning_is_kept_apart_and_usage_counts_what_was_cached() -> None:
+def test_reasoning_is_separate_and_usage_counts_cached_tokens() -> None:
     body = events(
         chunk(role="assistant", content=""),
         chunk(reasoning_content="hm"),
@@ -131,7 +131,7 @@ def test_any_split_of_the_body_gives_the_same_parts(cuts: list[int]) -> None:
     assert read(AnswerReader(), response(body, cuts=tuple(cuts))) == read(AnswerReader(), response(body))
 
 
-def test_a_stream_without_done_is_complete_if_it_gave_a_reason_and_broken_if_not() -> None:
+def test_stream_without_done_is_complete_only_with_a_reason() -> None:
     assert read(AnswerReader(), response(events(chunk("a"), chunk(why="length"))))[-1] == Finished("length")
     (words, broken) = read(AnswerReader(), response(events(chunk("a"))))
     assert words == Words("a")
@@ -176,7 +176,7 @@ def test_a_refusal_of_litellm_is_a_failure_with_its_words(name: str) -> None:
     assert not broken.fatal
 
 
-def test_a_refusal_that_says_when_to_come_back_and_one_that_is_for_ever() -> None:
+def test_refusal_may_state_retry_time_or_be_permanent() -> None:
     head = HttpHead("r", 503, (("retry-after", "7"),))
     (later,) = read(AnswerReader(), [head, HttpEnd("r")])
     assert isinstance(later, Broken)
@@ -374,7 +374,7 @@ def of_litellm(name: str) -> tuple[dict[str, str], dict[str, int]]:
     return served_by(tuple((key, value) for key, value in RECORDED[name]["headers"]), "llm")
 
 
-def test_an_answer_of_the_model_says_its_route_and_nothing_of_a_cache() -> None:
+def test_answer_of_model_gives_route_and_no_cache_fields() -> None:
     metadata, service_ns = of_litellm("answer")
     assert metadata["voice.route"] == "cloud"
     assert metadata["voice.model"] == "openai/gpt-good"
@@ -391,7 +391,7 @@ def test_an_answer_from_the_cache_is_a_hit() -> None:
     assert 0 < service_ns["llm.gateway_overhead"] <= service_ns["llm.response"]
 
 
-def test_an_answer_of_another_model_than_the_one_asked_is_a_fallback() -> None:
+def test_answer_of_model_other_than_requested_is_fallback() -> None:
     assert of_litellm("fallback")[0]["voice.fallback"] == "model"
 
 
@@ -424,7 +424,7 @@ def test_the_caches_of_other_gateways(header: str, value: str, hit: str | None) 
         ("http://[", None),
     ],
 )
-def test_where_the_model_behind_a_gateway_runs(base: str, route: str | None) -> None:
+def test_route_is_local_or_cloud_by_model_address(base: str, route: str | None) -> None:
     assert served_by((("x-litellm-model-api-base", base),), "llm")[0].get("voice.route") == route
 
 
@@ -494,7 +494,7 @@ def pieces_of(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
 
 @given(streams(), st.lists(st.integers(0, 1000), max_size=8))
 @example(b"data: a\r\n\r\ndata: b\r\n\r\n", [8, 9, 10])
-def test_any_split_gives_the_events_that_the_official_package_finds(stream: bytes, cuts: list[int]) -> None:
+def test_any_split_gives_the_events_of_the_official_package(stream: bytes, cuts: list[int]) -> None:
     pairs = [(event.event, event.data) for event in decoded(*pieces_of(stream, cuts)) if event.data]
     # A CR and an LF that follow one another across an empty field are one end of a line, as in the standard.
     assert pairs == by_openai(stream)
@@ -512,7 +512,7 @@ def test_several_lines_of_data_are_joined_and_the_type_is_kept() -> None:
     assert json.loads(event.data) == {"audio": "AAA="}
 
 
-def test_what_the_last_empty_line_does_not_end_is_no_event() -> None:
+def test_event_without_its_empty_line_is_ignored() -> None:
     assert decoded(b"data: whole\n\ndata: cut short\n") == [SseEvent("message", "whole")]
 
 

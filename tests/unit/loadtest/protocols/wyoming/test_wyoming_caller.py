@@ -151,7 +151,7 @@ def test_an_answer_that_comes_whole(name: str) -> None:
     assert "voice_to_voice" in caller.capabilities.not_observable
 
 
-def test_recognition_alone_ends_with_its_transcript_and_synthesis_alone_begins_with_the_text() -> None:
+def test_asr_alone_ends_with_transcript_and_tts_begins_with_text() -> None:
     caller = ready(stages=["asr"])
     caller.begin_turn(SpokenText(""))
     caller.end_turn()
@@ -181,7 +181,7 @@ def test_a_frame_is_heard_by_the_recognizer_only_within_a_turn() -> None:
     assert frame()[0] == UNSPOKEN
 
 
-def test_the_audio_of_an_interrupted_reply_is_dropped_and_the_next_one_is_heard() -> None:
+def test_audio_of_interrupted_reply_is_dropped_and_next_played() -> None:
     caller = ready(stages=["tts"])
     caller.begin_turn(SpokenText("one"))
     caller.end_turn()
@@ -227,7 +227,7 @@ def lose(caller: WyomingCaller, service: str) -> list[VoiceEvent]:
     return list(caller.receive(ServiceLost(service, "the endpoint closed the connection", GONE)))
 
 
-def test_each_stage_has_its_address_and_audio_goes_to_the_recognizer() -> None:
+def test_each_stage_has_its_address_and_audio_goes_to_asr() -> None:
     caller = WyomingCaller(CallerOptions("manual", settings={"tts_url": "tcp://h:10200", "handle_url": "tls://h:1"}))
     request = caller.upgrade("tcp://h:10300", None)
     assert request.services == {"asr": "tcp://h:10300", "handle": "tls://h:1", "tts": "tcp://h:10200"}
@@ -295,7 +295,7 @@ def test_a_server_that_closes_after_its_turn_is_no_fault() -> None:
     assert kinds(get(caller, "transcript")) == [EventKind.ASR_FINAL], "and the next turn goes on"
 
 
-def test_a_service_that_is_lost_while_something_was_due_fails_the_turn() -> None:
+def test_service_lost_while_something_was_due_fails_the_turn() -> None:
     caller = ready()
     caller.begin_turn(SpokenText(""))
     caller.end_turn()
@@ -313,7 +313,7 @@ def test_a_service_that_is_lost_while_something_was_due_fails_the_turn() -> None
     assert lose(caller, "tts")[-1].status == "failed"
 
 
-def test_a_recognizer_that_is_lost_while_the_caller_speaks_ends_the_call() -> None:
+def test_recognizer_lost_while_caller_speaks_ends_the_call() -> None:
     caller = ready()
     caller.begin_turn(SpokenText(""))
     (event,) = lose(caller, "asr")
@@ -321,7 +321,7 @@ def test_a_recognizer_that_is_lost_while_the_caller_speaks_ends_the_call() -> No
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_reply_is_spoken_when_the_one_that_was_interrupted_is_over(is_lost: bool) -> None:
+def test_reply_is_synthesized_after_interrupted_one_is_over(is_lost: bool) -> None:
     caller = ready()
     caller.begin_turn(SpokenText(""))
     caller.end_turn()

@@ -25,7 +25,7 @@ def test_without_a_moment_only_the_latencies_are_left() -> None:
     assert placed == {"speech_end": 1_000, "first_audio": 1_400}
 
 
-def test_of_two_latencies_that_contradict_each_other_the_first_counts() -> None:
+def test_first_of_two_contradicting_latencies_counts() -> None:
     latencies = [Latency("speech_end", "endpoint", 200), Latency("speech_end", "endpoint", 900)]
     assert place(latencies, {"endpoint": 1_000}, 0) == {"speech_end": 800, "endpoint": 1_000}
 

@@ -28,7 +28,7 @@ def settled(state: DestinationState) -> int:
     return state.forwarded_requests + state.refused_requests.total() + state.dropped_requests.total()
 
 
-def test_the_oldest_are_dropped_beyond_the_bytes_and_beyond_the_items() -> None:
+def test_oldest_are_dropped_above_byte_and_item_limits() -> None:
     queue = BoundedQueue(DESTINATION)
     for number in range(30):
         queue.add("traces", bytes([number]) * 100, 1)
@@ -42,7 +42,7 @@ def test_the_oldest_are_dropped_beyond_the_bytes_and_beyond_the_items() -> None:
     assert state.lost_items == 25
 
 
-def test_what_is_larger_than_the_queue_by_itself_is_kept_and_dropped_by_the_next() -> None:
+def test_request_larger_than_queue_is_kept_until_the_next() -> None:
     queue = BoundedQueue(DESTINATION)
     queue.add("traces", b"1" * 5000, 500)
     assert queue.state().backlog_requests == 1
@@ -51,7 +51,7 @@ def test_what_is_larger_than_the_queue_by_itself_is_kept_and_dropped_by_the_next
     assert queue.state().lost_items == 500
 
 
-def test_what_is_being_sent_is_not_dropped_and_counts_as_waiting() -> None:
+def test_requests_being_sent_count_as_waiting_and_are_kept() -> None:
     clock = Clock()
     queue = BoundedQueue(DESTINATION, clock_s=clock)
     for number in range(10):
@@ -76,7 +76,7 @@ def test_a_batch_has_one_request_or_at_most_so_many_octets() -> None:
     assert sizes == [[300], [50], [60]]
 
 
-def test_what_is_too_old_is_dropped_wherever_it_stands() -> None:
+def test_expired_request_is_dropped_at_any_place() -> None:
     clock = Clock()
     queue = BoundedQueue(DESTINATION, clock_s=clock)
     queue.add("traces", b"1", 2)
@@ -92,7 +92,7 @@ def test_what_is_too_old_is_dropped_wherever_it_stands() -> None:
     assert queue.state().backlog_s == 41.0
 
 
-def test_nothing_waits_after_the_end_and_what_comes_then_is_counted() -> None:
+def test_nothing_waits_after_close_and_later_ones_are_counted() -> None:
     queue = BoundedQueue(DESTINATION)
     for body in (b"1", b"2"):
         queue.add("traces", body, 1)
@@ -104,7 +104,7 @@ def test_nothing_waits_after_the_end_and_what_comes_then_is_counted() -> None:
     assert state.dropped_requests == {"stop": 3}
 
 
-def test_a_request_is_given_up_only_after_others_were_taken_in_between() -> None:
+def test_request_is_given_up_only_after_others_were_forwarded() -> None:
     queue = BoundedQueue(DESTINATION)
     queue.add("traces", b"poison", 1)
     for _ in range(20):
@@ -147,7 +147,7 @@ STEPS = st.one_of(
 
 @given(steps=st.lists(STEPS, max_size=60))
 @settings(deadline=None)
-def test_whatever_happens_all_is_counted_once_and_the_limits_hold(
+def test_every_request_is_counted_once_and_limits_hold(
     steps: list[tuple[str, Signal, int, int]],
 ) -> None:
     clock = Clock()

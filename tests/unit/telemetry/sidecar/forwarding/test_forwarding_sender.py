@@ -92,7 +92,7 @@ class Scripted:
     chosen=st.sets(st.integers(0, 29)),
 )
 @settings(deadline=None)
-def test_what_is_refused_is_found_and_left_out_alone(bodies: list[bytes], chosen: set[int]) -> None:
+def test_refused_request_is_isolated_and_skipped_alone(bodies: list[bytes], chosen: set[int]) -> None:
     refused = frozenset(body for index, body in enumerate(bodies) if index in chosen)
     upstream = Scripted(refused=refused).run(*bodies)
     state = upstream.queue.state()
@@ -110,7 +110,7 @@ def test_a_destination_that_refuses_everything_is_not_flooded() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 2, 6])
-def test_a_request_at_which_the_server_fails_is_left_out_once_others_are_taken(place: int) -> None:
+def test_request_that_fails_server_is_skipped_once_others_pass(place: int) -> None:
     bodies = [bytes([number]) for number in range(7)]
     upstream = Scripted(refused=frozenset([bodies[place]]), refusal=DOUBTFUL)
     later = [b"later %d" % number for number in range(12)]
@@ -122,7 +122,7 @@ def test_a_request_at_which_the_server_fails_is_left_out_once_others_are_taken(p
 
 
 @pytest.mark.parametrize("failures", [1, 3, 6])
-def test_a_server_that_fails_at_everything_for_a_while_costs_no_request(failures: int) -> None:
+def test_server_that_fails_everything_for_a_while_loses_nothing(failures: int) -> None:
     upstream = Scripted([TAKEN, *[DOUBTFUL] * failures])
     upstream.later = [b"1", b"2", b"3"]
     upstream.run(b"0")
@@ -130,7 +130,7 @@ def test_a_server_that_fails_at_everything_for_a_while_costs_no_request(failures
     assert upstream.queue.state().lost_items == 0
 
 
-def test_a_failure_is_tried_again_ever_later_and_as_late_as_asked(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_retried_with_growing_delay_and_as_requested(caplog: pytest.LogCaptureFixture) -> None:
     upstream = Scripted([FAILED, FAILED, replace(FAILED, retry_after_s=30.0), FAILED])
     with caplog.at_level(logging.INFO):
         upstream.run(b"1", b"2")
@@ -144,14 +144,14 @@ def test_a_failure_is_tried_again_ever_later_and_as_late_as_asked(caplog: pytest
     ]
 
 
-def test_the_wait_has_an_upper_bound_and_what_is_too_old_then_is_dropped() -> None:
+def test_wait_has_upper_bound_and_requests_too_old_are_dropped() -> None:
     upstream = Scripted([FAILED] * 8).run(b"1", b"2")
     assert upstream.backoff == [1, 2, 4, 8, 16, 32, BACKOFF_MAX_S]
     assert upstream.queue.state().dropped_requests == {"age": 2}
     assert upstream.taken == []
 
 
-def test_the_end_sends_all_that_waits_and_tries_again_what_fails_soon() -> None:
+def test_stop_sends_all_that_waits_and_retries_soon() -> None:
     upstream = Scripted([FAILED], stops=True).run(b"1", b"2")
     assert upstream.taken == [b"1", b"2"]
     assert upstream.pauses[0] == 1.0
@@ -164,7 +164,7 @@ def test_the_end_does_not_wait_for_what_would_come_after_it() -> None:
     assert upstream.queue.state().backlog_requests == 1
 
 
-def test_rejected_items_of_a_partial_success_are_counted_with_the_reason() -> None:
+def test_rejected_items_of_partial_success_are_counted() -> None:
     upstream = Scripted([PostResult("taken", message="too old", rejected_items=2)]).run(b"1", b"2", b"3")
     state = upstream.queue.state()
     assert (state.forwarded_requests, state.rejected_items, state.lost_items) == (3, 2, 2)

@@ -117,7 +117,7 @@ def test_a_page_that_could_not_be_read_becomes_one_point() -> None:
         ),
     ],
 )
-def test_what_is_not_such_a_page_says_why(text: str, why: str) -> None:
+def test_invalid_page_gives_reason(text: str, why: str) -> None:
     with pytest.raises(NotAPage, match=why.replace("+", r"\+")):
         scraped(text, "vllm-1", NOW)
 
