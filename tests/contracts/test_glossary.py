@@ -63,6 +63,8 @@ RETIRED_PHRASES = {
 VAGUE_NAMES = {"each", "found"}
 # First words of docstrings, which begin with an imperative verb, or with a noun that the thing is.
 RETIRED_FIRST_WORDS = {"What", "Of", "As", "How", "Which", "Who", "From"}
+# Subject, condition and result fit into this, with `test_`; more is a sentence that belongs into a docstring.
+MOST_CHARACTERS_OF_A_TEST_NAME = 60
 
 
 def words_of(identifier: str) -> str:
@@ -114,6 +116,12 @@ def retired_first_words(source: str) -> Iterator[tuple[int, str]]:
             word = (ast.get_docstring(node) or "-").split()[0]
             if word in RETIRED_FIRST_WORDS:
                 yield getattr(node, "lineno", 1), word
+
+
+def long_test_names(source: str) -> Iterator[str]:
+    """Names of test functions, in Python source or on a page, that have too many characters."""
+    names = re.findall(r"\bdef (test_\w+)", source)
+    return (name for name in names if len(name) > MOST_CHARACTERS_OF_A_TEST_NAME)
 
 
 def written(*suffixes: str) -> list[Path]:
@@ -169,6 +177,18 @@ def test_no_docstring_begins_with_a_retired_word() -> None:
     assert not lines, "\n".join(lines)
 
 
+def test_test_names_are_short() -> None:
+    lines = [f"{name(path)}: {long}" for path in written(".py", ".md") for long in long_test_names(path.read_text())]
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize(("characters", "count"), [(60, 0), (61, 1)])
+def test_a_long_test_name_is_counted(characters: int, count: int) -> None:
+    long = "test_".ljust(characters, "x")
+    for source in (f"def {long}() -> None: ...", f"class TestIt:\n    async def {long}(self): ...", f"{long} = 1"):
+        assert len(list(long_test_names(source))) == count * ("def" in source)
+
+
 @pytest.mark.parametrize("source", ["told = 1", "class VoiceCaller: ...", "x.missed_starts", "def run_facts(): ..."])
 def test_retired_word_is_detected(source: str) -> None:
     assert list(retired_names(source))
@@ -179,7 +199,7 @@ def test_a_word_that_only_looks_like_it_is_not(source: str) -> None:
     assert not list(retired_names(source))
 
 
-def test_a_vague_name_is_found() -> None:
+def test_vague_name_is_detected() -> None:
     source = "found = [each.x for each in turns]\ndef f(each): ...\nrow.found = 'each'"
     assert sorted(vague_names(source)) == [(1, "each"), (1, "found"), (2, "each")]
 
@@ -199,7 +219,7 @@ def test_a_vague_name_is_found() -> None:
         "match x:\n    case {'a': found}: ...",
     ],
 )
-def test_a_vague_name_is_found_however_it_is_bound(source: str) -> None:
+def test_vague_name_is_detected_in_every_binding(source: str) -> None:
     assert [identifier for _, identifier in vague_names(source)] == ["found"]
 
 
