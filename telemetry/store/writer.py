@@ -21,7 +21,7 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.store import identity
-from telemetry.store.database import CHECKPOINT_BYTES, LOG_NAME, Database, first_line, number, owned
+from telemetry.store.database import CHECKPOINT_BYTES, LOG_NAME, THREADS, Database, first_line, number, owned
 from telemetry.store.identity import RecentIdentities
 from telemetry.store.pairing import TurnSides
 from telemetry.store.redaction import table_without_text
@@ -88,6 +88,9 @@ class _Statements:
     _new: dict[Table, _PreparedRows] = field(default_factory=dict[Table, _PreparedRows])
 
     def __post_init__(self) -> None:
+        # Planned for several threads, an insert gathers its rows before it appends them; of few rows that is slower.
+        self.cursor.execute("SET threads = 1")
+        self.cursor.execute("PREPARE count_commit AS UPDATE store_state SET commits = ?")
         for table in TABLES:
             same = _SAME[table]
             self._given[table] = _PreparedRows(without_rows(SCHEMAS[table]).select(same))
@@ -100,6 +103,7 @@ class _Statements:
                 f"PREPARE known_{table} AS SELECT {columns} FROM {table} t SEMI JOIN given_{table} n ON {on}"
             )
             self.cursor.execute(f"PREPARE insert_{table} AS INSERT INTO {table} BY NAME FROM new_{table}")
+        self.cursor.execute(f"SET threads = {THREADS}")
 
     def known(self, table: Table, content: ArrowTable) -> set[bytes]:
         """The identities of the stored rows that may be among these."""
@@ -323,7 +327,7 @@ class StoreWriter:
 
     def _count_commit(self) -> None:
         self._commits += 1
-        self._cursor.execute("UPDATE store_state SET commits = ?", [self._commits])
+        self._cursor.execute(f"EXECUTE count_commit({self._commits})")
 
     def _identified(self, table: Table, content: ArrowTable) -> Sequence[tuple[bytes, int]]:
         """Each row's identity and time."""
