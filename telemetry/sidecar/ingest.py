@@ -32,9 +32,9 @@ _GROUP_COST_BYTES: Final = 64 << 10
 # begin no more often.
 _COMMIT_EVERY_S: Final = 0.04
 _SMALL_GROUP_BYTES: Final = 256 << 10
-# A group ends after about this much work, so that the first request is answered soon.
+# A larger group ends after about this much work, so that the first request is answered soon.
 _GROUP_S: Final = 0.1
-_GROUP_BYTES_MIN: Final = 64 << 10
+_GROUP_BYTES_MIN: Final = 512 << 10
 # The rate is a mean that forgets a fifth with each group; before anything was measured it is assumed.
 _KEPT: Final = 0.8
 _ASSUMED_BYTES_PER_S: Final = 4e6
@@ -153,6 +153,8 @@ class Ingest:
         ]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._began_s: dict[str, float] = {}
+        # The numbers of requests that were queued and that were decoded, each counted by one thread.
+        self._queued_requests = self._decoded_requests = 0
         self.counting = threading.Lock()
         self.bad_requests = 0
         self.refused_requests = 0
@@ -200,6 +202,7 @@ class Ingest:
     async def _submit(self, request: ExportRequest) -> Taken:
         self._backlog.add(request.cost_bytes)
         waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        self._queued_requests += 1
         self._queue.put(waiting)
         try:
             async with asyncio.timeout(self._answer_within_s):
@@ -218,6 +221,7 @@ class Ingest:
                 waiting.decoded = error
             waiting.took_s = self._clock_s() - began_s
             del self._began_s["decode"]
+            self._decoded_requests += 1
             self._decoded.put(waiting)
         self._decoded.put(None)
 
@@ -253,12 +257,14 @@ class Ingest:
             _log.exception("a group of requests could not be counted")
 
     def _group(self, first: _Waiting, begins_s: float) -> tuple[list[_Waiting], bool]:
-        """Collect the request and those decoded after it, a small group also until `begins_s`; return them and whether
-        more may follow."""
+        """Collect the request and those that wait after it, a small group also until `begins_s`; return them and
+        whether more may follow."""
         group, cost_bytes = [first], first.request.cost_bytes
         limit_bytes = max(_GROUP_BYTES_MIN, self._backlog.bytes_per_s * _GROUP_S)
         while cost_bytes < limit_bytes:
             wait_s = begins_s - self._clock_s() if cost_bytes < _SMALL_GROUP_BYTES else 0.0
+            if self._queued_requests > self._decoded_requests:
+                wait_s = _GROUP_S  # the next request follows, soon unless it is large
             try:
                 waiting = self._decoded.get(timeout=max(0.0, wait_s))
             except queue.Empty:

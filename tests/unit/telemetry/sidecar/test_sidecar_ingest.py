@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar import ingest as ingest_module
 from telemetry.sidecar.ingest import Backlog, ExportRequest, Ingest, Outcome, Overloaded, Taken
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 
@@ -81,6 +82,26 @@ def test_waiting_requests_are_stored_as_one_group_in_order() -> None:
     store = _run(test)
     assert store.groups == [[b"first"], [b"0", b"1", b"2", b"3", b"4"]]
     assert store.counted == 2
+
+
+def test_group_includes_requests_that_are_still_being_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest_module, "_GROUP_S", WAIT_S)
+    both_wait = threading.Event()
+
+    async def test(ingest: Ingest, store: _Store) -> None:
+        decode = store.decode
+
+        def decode_both(request: ExportRequest) -> ExportRequest:
+            assert both_wait.wait(WAIT_S)
+            return decode(request)
+
+        store.decode = decode_both  # type: ignore[method-assign]
+        asked = [asyncio.create_task(ingest.take("traces", "protobuf", body)) for body in (b"first", b"second")]
+        await asyncio.sleep(0)
+        both_wait.set()
+        await asyncio.gather(*asked)
+
+    assert _run(test).groups == [[b"first", b"second"]]
 
 
 def test_counts_read_after_answer_include_acknowledged_rows() -> None:
