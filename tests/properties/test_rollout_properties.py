@@ -310,13 +310,13 @@ def counted(candidate: Sequence[float | None], control: Sequence[float], percent
 
 
 def values_of(of: CohortTurns) -> list[float | None]:
-    """The latencies of the turns that count."""
+    """The latencies of the turns that count; None where a turn, also one that was cut or is pending, has none."""
     latencies = of.number("voice_to_voice")
     assert latencies is not None
     values: list[float | None] = []
     for value, code in zip(latencies.tolist(), of.code(OUTCOME).tolist(), strict=True):
         end = OUTCOMES[code]
-        if end not in ("invalid", "cut"):
+        if end != "invalid":
             values.append(math.inf if end in UNANSWERED and math.isnan(value) else None if math.isnan(value) else value)
     return values
 
@@ -365,7 +365,7 @@ def every_value(of: CohortTurns) -> list[float | None]:
     assert latencies is not None
     ends = [OUTCOMES[code] for code in of.code(OUTCOME).tolist()]
     return [
-        None if math.isnan(value) and end in ("ok", "interrupted") else 0.0
+        None if math.isnan(value) and end in ("ok", "interrupted", "cut", "pending") else 0.0
         for value, end in zip(latencies.tolist(), ends, strict=True)
     ]
 
