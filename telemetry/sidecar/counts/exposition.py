@@ -9,15 +9,11 @@ percentiles for a decision come from the store. Labels are dimensions with few v
 import math
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import Exemplar, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.utils import floatToGoString
 
 from telemetry.model import semconv
 from telemetry.model.generator_health import is_not_as_recorded
@@ -40,17 +36,6 @@ _UNKNOWN: Final = "unknown"
 _TRACE_ID_CHARS: Final = 32
 
 
-class _Distribution:
-    """The values of a metric on turns with the same labels: their number in each bucket, the last of them there as an
-    exemplar, and their sum. With histograms of prometheus_client, counting a turn takes three times as long."""
-
-    __slots__ = ("buckets", "exemplars", "sum")
-
-    def __init__(self, bounds: int) -> None:
-        self.buckets, self.sum = [0] * bounds, 0.0
-        self.exemplars: list[tuple[dict[str, str], float, float] | None] = [None] * bounds
-
-
 class _TurnSeries:
     """The series of turns with the same labels, and of their metrics. `below_zero` counts the time below zero."""
 
@@ -59,13 +44,14 @@ class _TurnSeries:
         registry: CollectorRegistry,
         shown: TurnFamilies,
         objectives: Sequence[Objective],
-        lock: threading.Lock,
         below_zero: Family | None = None,
     ) -> None:
-        self._shown, self._lock = shown.histograms, lock
-        self._bounds = {name: [*_buckets(name, objectives), math.inf] for name in self._shown}
-        self._values: dict[str, dict[tuple[str, ...], _Distribution]] = {name: {} for name in self._shown}
-        registry.register(ShownFamilies(self._histograms))  # type: ignore[arg-type] - it has all that is asked of a collector
+        self._histograms = {
+            name: family.metric(registry=registry, buckets=_buckets(name, objectives))
+            for name, family in shown.histograms.items()
+        }
+        # Finding the series of a histogram by its labels takes longer than counting in it.
+        self._children: dict[tuple[str, ...], dict[str, Any]] = {}
         self._below_zero = None if below_zero is None else below_zero.metric(registry=registry)
         self._turns, self._cache, self._fallbacks = (
             family.metric(registry=registry) for family in (shown.turns, shown.cache, shown.fallbacks)
@@ -80,9 +66,11 @@ class _TurnSeries:
             self._cache.labels(*labels, "true" if turn.cache_hit else "false").inc()
         if turn.fallback:
             self._fallbacks.labels(*labels, _known(turn.fallback, semconv.FALLBACKS)).inc()
-        trace_id, now_unix_s = turn.trace_id, time.time_ns() / 1e9
+        trace_id = turn.trace_id
         is_id = len(trace_id) == _TRACE_ID_CHARS and trace_id.isascii() and trace_id.isalnum()
-        for name, by_labels in self._values.items():
+        exemplar = {"trace_id": trace_id} if is_id else None
+        children = self._children.setdefault(labels, {})
+        for name, histogram in self._histograms.items():
             metric = METRICS[name]
             value = metric.value(turn)
             if value is None or is_withheld(turn, name) or not math.isfinite(value):
@@ -90,35 +78,16 @@ class _TurnSeries:
             value /= SCALES[metric.unit].divisor
             if value < 0 and self._below_zero is not None and metric.unit == "ns":
                 self._below_zero.labels(*labels, name).inc(-value)
-            value, bounds = max(0.0, value), self._bounds[name]
-            if (distribution := by_labels.get(labels)) is None:
-                distribution = by_labels[labels] = _Distribution(len(bounds))
-            place = bisect_left(bounds, value)
-            distribution.buckets[place] += 1
-            distribution.sum += value
-            if is_id:
-                distribution.exemplars[place] = {"trace_id": trace_id}, value, now_unix_s
+            if (child := children.get(name)) is None:
+                child = children[name] = histogram.labels(*labels)
+            child.observe(max(0.0, value), exemplar)
 
     def forget(self, labels: dict[str, str]) -> None:
         """Remove the series that have these values of labels."""
-        for name, by_labels in self._values.items():
-            for values in tuple(by_labels):
-                if labels.items() <= dict(zip(self._shown[name].labels, values, strict=True)).items():
-                    del by_labels[values]
-        for metric in (self._below_zero, self._turns, self._cache, self._fallbacks):
+        self._children.clear()
+        for metric in (*self._histograms.values(), self._below_zero, self._turns, self._cache, self._fallbacks):
             if metric is not None:
                 metric.remove_by_labels(labels)
-
-    def _histograms(self) -> Iterator[HistogramMetricFamily]:
-        for name, family in self._shown.items():
-            shown = HistogramMetricFamily(family.name, family.text, labels=family.labels)
-            bounds = [*map(floatToGoString, self._bounds[name])]
-            with self._lock:
-                for labels, values in self._values[name].items():
-                    exemplars = [exemplar and Exemplar(*exemplar) for exemplar in values.exemplars]
-                    buckets: Any = [*zip(bounds, accumulate(values.buckets), exemplars, strict=True)]
-                    shown.add_metric(labels, buckets, values.sum)
-            yield shown
 
 
 class Exposition:
@@ -139,7 +108,7 @@ class Exposition:
         self._state = state
         self._lock = threading.Lock()
         self._registry = registry = CollectorRegistry()
-        self._heard = _TurnSeries(registry, families.HEARD, objectives, self._lock, families.BELOW_ZERO)
+        self._heard = _TurnSeries(registry, families.HEARD, objectives, families.BELOW_ZERO)
         self._invalid = families.INVALID.metric(registry=registry)
         self._not_recorded = families.NOT_RECORDED.metric(registry=registry)
         self._contradicted = families.CONTRADICTED.metric(registry=registry)
@@ -153,7 +122,7 @@ class Exposition:
         self._numbers = SequenceNumbers()
         self._objectives = ObjectiveTurns(objectives)
         self._service_registry = CollectorRegistry()
-        self._reported = _TurnSeries(self._service_registry, families.REPORTED, objectives, self._lock)
+        self._reported = _TurnSeries(self._service_registry, families.REPORTED, objectives)
         self._revised = families.REVISED.metric(registry=self._service_registry)
         self._services = LabelValues(SERVICES_MAX, self._forget_service)
         self._has_services = False

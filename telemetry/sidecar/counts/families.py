@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from prometheus_client import Counter, Gauge, disable_created_metrics
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from telemetry.model.metrics import METRICS, Metric
@@ -17,7 +17,7 @@ from telemetry.sidecar.counts.label_values import LABELS
 
 disable_created_metrics()
 
-_METRICS: Final[dict[str, Callable[..., Any]]] = {"counter": Counter, "gauge": Gauge}
+_METRICS: Final[dict[str, Callable[..., Any]]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 
 
 @dataclass(frozen=True, slots=True)
