@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from corpora.output_paths import unwritable
@@ -103,11 +102,5 @@ def _question(plan: RolloutPlan, since_unix_ns: int | None) -> RolloutQuestion:
 
 
 def _curve(cohort_turns: CohortTurns) -> CohortCurve:
-    values = cohort_turns.number(HEADLINE)
-    if values is None or not cohort_turns.turns:
-        return CohortCurve(cohort_turns.cohort, (), 0)
-    has_value = cohort_turns.valid & ~np.isnan(values)
-    answered = np.sort(values[has_value])
-    return CohortCurve(
-        cohort_turns.cohort, tuple(map(float, answered)), int(np.count_nonzero(cohort_turns.eligible | has_value))
-    )
+    values_ns, turns = cohort_turns.distribution(HEADLINE)
+    return CohortCurve(cohort_turns.cohort, tuple(map(float, values_ns)), turns)

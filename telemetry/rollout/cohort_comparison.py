@@ -306,14 +306,8 @@ def _sample_ratio(compared: ComparedCohorts) -> SampleRatio | None:
 
 
 def _curve(turns: CohortTurns) -> Sequence[CurvePoint]:
-    """Exact points of the cumulative curve at evenly spaced shares, over every turn that counts and, of those that
-    were cut or are pending, those with a value."""
-    values = turns.number(HEADLINE)
-    if values is None or not turns.turns:
-        return ()
-    has_value = turns.valid & ~np.isnan(values)
-    known = np.sort(values[has_value])
-    every = int(np.count_nonzero(turns.eligible | has_value))
+    """Exact points of the cumulative curve at evenly spaced shares."""
+    known, every = turns.distribution(HEADLINE)
     if not known.size:
         return ()
     places = np.unique(np.linspace(0, known.size - 1, min(CURVE_POINTS, known.size)).astype(int))

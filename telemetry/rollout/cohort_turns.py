@@ -56,6 +56,15 @@ class CohortTurns:
         """A column of codes. Raises KeyError if there is no such column."""
         return np.frombuffer(self.codes[name], _CODE).astype(np.int64)
 
+    def distribution(self, metric: str) -> tuple[Floats, int]:
+        """The sorted values of a metric, and the number of turns that they are a part of: the eligible ones and, of the
+        unfinished ones, those with a value."""
+        values = self.number(metric)
+        if values is None or not self.turns:
+            return np.zeros(0), 0
+        has_value = self.valid & ~np.isnan(values)
+        return np.sort(values[has_value]), int(np.count_nonzero(self.eligible | has_value))
+
     def has_outcome(self, *outcomes: str) -> NDArray[np.bool_]:
         """A mask of the turns that ended in one of these ways."""
         return np.isin(self.code(OUTCOME), [OUTCOMES.index(outcome) for outcome in outcomes])
