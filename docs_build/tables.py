@@ -27,6 +27,7 @@ from telemetry.sidecar.counts.families import FAMILIES, SERVICE_FAMILIES
 from telemetry.sidecar.forwarding.bounded_queue import FAMILIES as FORWARDING_FAMILIES
 from telemetry.sidecar.limits import ConnectionLimits
 from telemetry.sidecar.otlp.body import COMPRESSIONS
+from telemetry.sidecar.rollouts.states import FAMILIES as ROLLOUT_FAMILIES
 from telemetry.sidecar.settings import CONFIG, GROUPS, SETTINGS, SidecarSetting
 from telemetry.store.schema import SIDES
 
@@ -100,7 +101,7 @@ def prometheus_metrics() -> str:
     """Return the table of every metric that a sidecar exposes."""
     rows = [
         (code(family.shown_name), family.kind, ", ".join(map(code, family.labels)), cell(family.text))
-        for family in (*FAMILIES, *SERVICE_FAMILIES, *FORWARDING_FAMILIES)
+        for family in (*FAMILIES, *SERVICE_FAMILIES, *ROLLOUT_FAMILIES, *FORWARDING_FAMILIES)
     ]
     return table(("Metric", "Type", "Labels", "Meaning"), rows)
 
