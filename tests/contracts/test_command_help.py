@@ -140,15 +140,6 @@ def test_completion_installs_for_zsh_if_command_runs_in_zsh(bare_home: dict[str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["assistant", "sidecar", "dashboard", "corpus"])
-def test_command_in_its_own_process_shows_the_name_typed(name: str) -> None:
-    shown = help_of(*VOICEPROBE, name)
-    assert f"Usage: voiceprobe {name} " in shown
-    assert "python -m" not in shown
-    assert "[[" not in shown, "an argument is in brackets once"
-
-
-@pytest.mark.slow
 def test_run_lists_every_protocol_with_what_it_shows() -> None:
     listed = " ".join(help_of(*VOICEPROBE, "run").partition("╭─")[0].split())
     for name in registry.names():

@@ -65,21 +65,20 @@ def test_every_part_is_there() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_each_command_exists_with_every_flag_it_is_given(name: str) -> None:
     command, arguments = program(OURS[name]["command"])
-    text = help_of(*command)
-    assert flags(arguments)
-    for flag in flags(arguments):
-        assert has_flag(text, flag), f"{name}: {flag} is not a flag of {' '.join(command[1:])}"
     # With the help asked for last, everything before it must be known; Locust's parser starts nothing in any case.
     result = run(*command, *arguments, *([] if tuple(command) == LOCUST else ["--help"]))
     assert result.returncode == 0, result.stdout + result.stderr
+    text = help_of(*LOCUST) if tuple(command) == LOCUST else result.stdout
+    assert flags(arguments)
+    for flag in flags(arguments):
+        assert has_flag(text, flag), f"{name}: {flag} is not a flag of {' '.join(command[1:])}"
 
 
-@pytest.mark.slow
 def test_missing_flag_is_detected() -> None:
-    text = help_of(sys.executable, "-m", "dashboard")
+    text = "│ --store  TEXT  the folder (default: ./store), as --no-such-store"
     assert has_flag(text, "--store")
     assert not has_flag(text, "--stor")
-    assert not has_flag(text, "--no-such-flag")
+    assert not has_flag(text, "--no-such")
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -70,14 +70,20 @@ def test_the_page_lists_the_flags_that_each_command_prints() -> None:
 
 
 # One of each way in which a command is started: in the process of `voiceprobe` itself, and by a process of its own.
+IN_ITS_PROCESS, OF_THEIR_OWN = ("run", "rollout check"), ("assistant", "sidecar", "dashboard", "corpus check")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["run", "rollout check", "assistant", "sidecar", "dashboard", "corpus check"])
+@pytest.mark.parametrize("name", [*IN_ITS_PROCESS, *OF_THEIR_OWN])
 def test_a_command_prints_what_its_parser_has(name: str) -> None:
     command = f"voiceprobe {name}"
     first, *rest = parsed_help(command, dict(commands())[command]).strip().splitlines()
     started, *printed = help_of(*VOICEPROBE, *name.split()).strip().splitlines()
     assert printed == rest
     assert first.split("[OPTIONS]")[1].strip() == started.split("[OPTIONS]")[1].strip()
+    assert "[[" not in started, "an argument is in brackets once"
+    if name in OF_THEIR_OWN:
+        assert started.strip().startswith(f"Usage: {command} "), "the name that was typed"
 
 
 @pytest.mark.slow

@@ -159,14 +159,10 @@ def test_the_quick_run_imports_no_test_of_processes(folder: str, expression: str
     assert conftest.pytest_ignore_collect(conftest.TESTS / folder, config) is is_ignored
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "runners"), [([], 4), (["-m", "not slow"], os.cpu_count())], ids=["every day", "quick"]
-)
-def test_the_quick_tests_get_a_runner_for_each_core(tmp_path: Path, flags: list[str], runners: int) -> None:
-    (tmp_path / "test_tree.py").write_text(TREE)
-    out = _pytest("--rootdir", str(tmp_path), "-p", "tests.conftest", "-n", "auto", *flags, str(tmp_path))
-    assert f"{runners}/{runners} workers" in out
+@pytest.mark.parametrize(("expression", "runners"), [("", 4), ("not slow", os.cpu_count())])
+def test_the_quick_tests_get_a_runner_for_each_core(expression: str, runners: int) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
+    assert conftest.pytest_xdist_auto_num_workers(config) == runners
 
 
 HOOKS = """
@@ -255,24 +251,15 @@ def test_chance_gets_a_second_try_with_new_servers_and_is_shown(integration: Pat
 
 
 @pytest.mark.slow
-def test_a_server_that_did_not_start_is_started_again(integration: Path) -> None:
+def test_failed_start_is_tried_again_and_fault_stays_a_fault(integration: Path) -> None:
     (integration / "test_setup.py").write_text(SETUP)
-    code, out = run(integration.parent, "-n", "0")
-    assert (code, "1 passed, 1 rerun" in out, "the port was taken" in out) == (0, True, True), out
-
-
-@pytest.mark.slow
-def test_a_fault_stays_a_fault(integration: Path) -> None:
     (integration / "test_fault.py").write_text(FAULT)
+    (integration.parent / "test_unit.py").write_text(FAULT)
     code, out = run(integration.parent, "-n", "0")
-    assert (code, "1 failed, 1 rerun" in out, out.count("a fault of the product") > 1) == (1, True, True), out
-
-
-@pytest.mark.slow
-def test_unit_without_processes_gets_one_try(tmp_path: Path) -> None:
-    (tmp_path / "test_fault.py").write_text(FAULT)
-    code, out = run(tmp_path, "-n", "0")
-    assert (code, "1 failed in" in out) == (1, True), out
+    assert (code, "2 failed, 1 passed, 2 rerun" in out, "the port was taken" in out) == (1, True, True), out
+    reruns = sorted(line.split()[1] for line in out.splitlines() if line.startswith("RERUN "))
+    assert reruns == [f"integration/test_{name}" for name in ("fault.py::test_fault", "setup.py::test_started")]
+    assert out.count("a fault of the product") > 2
 
 
 @pytest.mark.slow
