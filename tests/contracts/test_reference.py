@@ -29,6 +29,7 @@ from telemetry.model.turn_spans import CARRIED
 from telemetry.sidecar.adapters.frameworks import frameworks
 from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.otlp.body import COMPRESSIONS
+from telemetry.sidecar.rollouts.states import FAMILIES as ROLLOUT_FAMILIES
 from telemetry.sidecar.settings import CONFIG, SETTINGS
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of, parsed_help
 
@@ -120,6 +121,8 @@ def test_every_series_that_a_sidecar_exposes_is_listed() -> None:
     text = PAGES["reference/prometheus.md"]()
     typed = re.findall(r"^# TYPE (\S+) ", Exposition().render("")[0].decode(), re.MULTILINE)
     assert len(typed) > 20
+    # Those of rollouts are exposed only while a sidecar evaluates some.
+    typed += [family.shown_name for family in ROLLOUT_FAMILIES]
     assert [name for name in typed if f"`{name}`" not in text] == []
 
 
