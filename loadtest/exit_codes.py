@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.OK: "all objectives are met; of a rollout: promote; of a comparison: shown to be within the margin",
     ExitCode.FAULT: "an unexpected fault of voiceprobe itself",
-    ExitCode.USAGE: "a flag, file or configuration cannot be used; every fault is reported at once",
+    ExitCode.USAGE: "a flag, file or configuration cannot be used; all faults are reported together",
     ExitCode.OBJECTIVE_MISSED: (
         "an objective is missed, whatever else is undecided; or the service kept so many calls that others never "
         "began; or `voiceprobe audit` found personal data where there must not be any; of a rollout: roll back; "
@@ -40,8 +40,6 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
         "not show what the objective is about; "
         "of a rollout: hold; of a comparison: the interval holds the margin, or a run says nothing about the service"
     ),
-    ExitCode.STORE_DAMAGED: (
-        "`voiceprobe store check` found faults in a store, or `voiceprobe store repair` could not bring back every row"
-    ),
+    ExitCode.STORE_DAMAGED: "`voiceprobe store check` found faults in a store",
     ExitCode.INTERRUPTED: "interrupted; the results so far are kept",
 }
