@@ -24,16 +24,17 @@ EXACT_VALUES: Final = 100_000
 # Of fewer calls the interval, which takes their sums for normal, would not hold what it says.
 FEWEST_CALLS: Final = 1_000
 _FRACTIONS: Final = (0.5, 0.95, 0.99)
-# Of many turns only so many values are held at once, whatever the number of metrics.
-_VALUES_AT_ONCE: Final = 500_000
+# Only so many values are held at once, with their bounds, whatever the number of metrics: a statement takes longer to
+# find the turns than to read one more of their columns, and memory is limited.
+_VALUES_AT_ONCE: Final = 2_000_000
 _DEVIATIONS: Final = 1.959964  # of a normal distribution, on both sides of 95 %
 
 # The identity of a call, as a number: a turn without a call belongs to its trace, or to itself.
 CALL: Final = "hash(CASE WHEN call_id <> '' THEN call_id WHEN trace_id <> '' THEN trace_id ELSE span_id END)"
 
 _ALL: Final = Condition("true")
-# In the place of a bound that there is none of.
-_BEYOND: Final = {"": math.nan, "lower_": -math.inf, "upper_": math.inf}
+# In the place of a bound that is not known.
+_BEYOND: Final = {"lower_": "'-Infinity'::DOUBLE", "upper_": "'Infinity'::DOUBLE"}
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -104,10 +105,12 @@ class Values:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The value and its bounds, by the beginning of a column's name."""
-        if self.lower is None or self.upper is None:
-            return {"": self.value}
-        return {"": self.value, "lower_": self.lower, "upper_": self.upper}
+        """The value and its bounds, by the beginning of a column's name: none of a turn without the value."""
+        bounds = {side: sql for side, sql in (("lower_", self.lower), ("upper_", self.upper)) if sql is not None}
+        return {"": f"({self.value})::DOUBLE"} | {
+            side: f"CASE WHEN {self.value} IS NOT NULL THEN coalesce(({sql})::DOUBLE, {_BEYOND[side]}) END"
+            for side, sql in bounds.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,62 +137,70 @@ def add_percentiles(
             quantity: [name for name in asked[quantity] if counted[name][f"n_{quantity.name}"] >= EXACT_VALUES]
             for quantity in asked
         }
-        for of, group, held in _held(connection, groups, many, Condition(f"{CALL} % {ONE_IN} = 0")):
+        for of, group, held in _held(connection, groups, many, is_sample=True):
             if _add_estimates(counted[group], of.name, held):
                 asked[of].remove(group)
-    rest = [quantity for quantity, names in asked.items() if names]
-    most = max((counted[name][f"n_{quantity.name}"] for quantity in rest for name in asked[quantity]), default=1)
-    at_once = max(1, _VALUES_AT_ONCE // most)
-    for begin in range(0, len(rest), at_once):
-        some = {quantity: asked[quantity] for quantity in rest[begin : begin + at_once]}
-        for of, group, held in _held(connection, groups, some):
-            for side, column in held.columns.items():
-                column.sort()
-                counted[group][f"q_{side}{of.name}"] = [quantile(column, fraction) for fraction in _FRACTIONS]
+    for of, group, held in _held(connection, groups, asked):
+        for side, column in held.columns.items():
+            column.sort()
+            counted[group][f"q_{side}{of.name}"] = [quantile(column, fraction) for fraction in _FRACTIONS]
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldValues:
     """A value and its bounds, of the turns of a group that have it, by the beginnings of their columns' names; the
-    calls of the turns are numbers."""
+    calls of sampled turns are numbers."""
 
     columns: Mapping[str, Floats]
     calls: Any
 
 
 def _held(
-    connection: StoreConnection, groups: Groups, asked: Mapping[Values, Sequence[str | None]], drawn: Condition = _ALL
+    connection: StoreConnection,
+    groups: Groups,
+    asked: Mapping[Values, Sequence[str | None]],
+    *,
+    is_sample: bool = False,
 ) -> Iterator[tuple[Values, str | None, _HeldValues]]:
-    """Yield each quantity for each of its groups, over the sampled turns."""
-    values, names = (
-        [quantity for quantity in asked if asked[quantity]],
-        [*dict.fromkeys(chain.from_iterable(asked.values()))],
+    """Yield each quantity for each of its groups, over all turns or those of the sampled calls."""
+    values = [quantity for quantity in asked if asked[quantity]]
+    most = max(
+        (groups.counted[name][f"n_{quantity.name}"] for quantity in values for name in asked[quantity]), default=1
     )
-    if not values:
-        return
-    group_sql, call_sql = groups.key or "NULL", "0" if drawn is _ALL else CALL
-    where = groups.where & drawn & Condition(" OR ".join(f"{quantity.value} IS NOT NULL" for quantity in values))
-    if None not in names:
-        where &= Condition(f"list_contains(?::VARCHAR[], {group_sql})", (names,))
-    columns = {side + quantity.name: sql for quantity in values for side, sql in quantity.columns.items()}
-    selected = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in columns.items())
-    arrays: dict[str, Any] = connection.execute(
-        f"""
-        SELECT coalesce(list_position(?::VARCHAR[], {group_sql}), 0) AS of_group, {call_sql} AS of_call, {selected}
-        FROM {groups.table} WHERE {where.sql}
-        """,
-        [names, *where.values],
-    ).fetchnumpy()
-    for quantity in values:
-        held = {side: np.ma.filled(arrays[side + quantity.name], _BEYOND[side]) for side in quantity.columns}
-        is_known = ~np.ma.getmaskarray(arrays[quantity.name])
-        for name in asked[quantity]:
-            mine = is_known if name is None else is_known & (arrays["of_group"] == names.index(name) + 1)
-            yield (
-                quantity,
-                name,
-                _HeldValues({side: column[mine] for side, column in held.items()}, arrays["of_call"][mine]),
-            )
+    at_once = max(1, _VALUES_AT_ONCE * (ONE_IN if is_sample else 1) // most)
+    for begin in range(0, len(values), at_once):
+        some = {quantity: list(asked[quantity]) for quantity in values[begin : begin + at_once]}
+        names, arrays = _read(connection, groups, some, is_sample=is_sample)
+        for quantity, of_groups in some.items():
+            columns = {side: arrays.pop(side + quantity.name) for side in quantity.columns}
+            is_known = ~np.ma.getmaskarray(columns[""])
+            for name in of_groups:
+                mine = is_known if name is None else is_known & (arrays["of_group"] == names.index(name) + 1)
+                # A copy for each group, unless all that was read belongs to the only one.
+                some_of = slice(None) if len(of_groups) == 1 and mine.all() else mine
+                held = {side: np.ma.getdata(column)[some_of] for side, column in columns.items()}
+                yield quantity, name, _HeldValues(held, arrays["of_call"][mine] if is_sample else None)
+
+
+def _read(
+    connection: StoreConnection, groups: Groups, asked: Mapping[Values, Sequence[str | None]], *, is_sample: bool
+) -> tuple[list[str | None], dict[str, Any]]:
+    """Read quantities in one statement; return the names of the groups, and the columns, of which `of_group` has the
+    index of a turn's group among these, from 1."""
+    names = [*dict.fromkeys(chain.from_iterable(asked.values()))]
+    where = groups.where & Condition(" OR ".join(f"{quantity.value} IS NOT NULL" for quantity in asked))
+    columns = {side + quantity.name: sql for quantity in asked for side, sql in quantity.columns.items()}
+    places: tuple[Any, ...] = ()
+    if names != [None]:
+        columns["of_group"], places = f"coalesce(list_position(?::VARCHAR[], {groups.key}), 0)", (names,)
+        if None not in names:
+            where &= Condition(f"list_contains(?::VARCHAR[], {groups.key})", places)
+    if is_sample:
+        columns["of_call"] = CALL
+        where &= Condition(f"{CALL} % {ONE_IN} = 0")
+    selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    cursor = connection.execute(f"SELECT {selected} FROM {groups.table} WHERE {where.sql}", [*places, *where.values])
+    return names, cursor.fetchnumpy()
 
 
 def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
