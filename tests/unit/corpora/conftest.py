@@ -128,13 +128,3 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Ran(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
-
-
-@pytest.fixture
-def encode() -> Callable[..., bytes]:
-    return encoded
-
-
-@pytest.fixture
-def make_burst() -> Callable[..., NDArray[np.float64]]:
-    return burst

@@ -26,6 +26,7 @@ from corpora.rendering.cache_archive import SUFFIX, PackWriter, open_pack, sweep
 from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import render
 from corpora.rendering.renderings import Renderings
+from tests.unit.corpora.conftest import burst, encoded
 
 
 @pytest.fixture
@@ -97,10 +98,10 @@ def test_babble_is_made_of_others_and_they_are_part_of_its_name(workshop: Any) -
     assert cache_entry_name(before, Profile(), 16_000, 1) == cache_entry_name(after, Profile(), 16_000, 1)
 
 
-def test_another_clip_under_the_same_name_is_another_entry(workshop: Any, encode: Any, make_burst: Any) -> None:
+def test_another_clip_under_the_same_name_is_another_entry(workshop: Any) -> None:
     workshop.add("a", seconds=0.3)
     before = open_corpus(workshop.save()).utterances[0]
-    workshop.replace("a", encode(make_burst(0.3, seed=5)))
+    workshop.replace("a", encoded(burst(0.3, seed=5)))
     assert entry_key(open_corpus(workshop.save()).utterances[0]) != entry_key(before)
 
 

@@ -3,8 +3,6 @@
 import hashlib
 import itertools
 import math
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -33,9 +31,8 @@ def dbov(pcm: Any) -> float:
 
 
 @pytest.mark.parametrize("noise", ["white", "pink", "brown", "babble", "hum", "hum-60", "music"])
-@pytest.mark.parametrize("snr_db", [-5.0, 0.0, 10.0, 30.0, 50.0])
-def test_the_snr_is_the_requested_one(english: Corpus, noise: str, snr_db: float) -> None:
-    for utterance in english.utterances[::16]:
+def test_the_snr_is_the_requested_one(english: Corpus, noise: str) -> None:
+    for utterance, snr_db in itertools.product(english.utterances[::32], (-5.0, 0.0, 10.0, 30.0, 50.0)):
         clean = render(english, utterance, Profile(), 24_000, 3)
         noisy = render(english, utterance, Profile(noise, snr_db), 24_000, 3)
         speech = clean.pcm / 32_768.0
@@ -146,17 +143,6 @@ def test_the_bytes_are_pinned(english: Corpus) -> None:
     }
 
 
-@pytest.mark.slow
-def test_other_process_with_other_hash_seed_gives_same_bytes(english: Corpus) -> None:
-    program = (
-        "import sys; from corpora import *; c = open_corpus('voiceprobe-en');"
-        "r = render(c, c.utterances[1], Profile('babble', 5.0), 24_000, 9); sys.stdout.buffer.write(r.pcm.tobytes())"
-    )
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=180)
-    here = render(english, english.utterances[1], Profile("babble", 5.0), 24_000, 9)
-    assert other.stdout == here.pcm.tobytes()
-
-
 @pytest.mark.parametrize(
     ("noise", "snr_db", "expected"),
     [
@@ -177,14 +163,6 @@ def test_an_invalid_profile_is_an_error(noise: str | None, snr_db: float | None,
     with pytest.raises(CorpusError) as caught:
         Profile(noise, snr_db)
     assert expected in str(caught.value)
-
-
-def test_labels() -> None:
-    assert [Profile().label, Profile("babble", 10.0).label, Profile("pink", -2.5).label] == [
-        "clean",
-        "babble-10dB",
-        "pink--2.5dB",
-    ]
 
 
 @pytest.mark.parametrize("rate_hz", [0, -1, 7_999, 1_000_000])

@@ -4,7 +4,7 @@ import gzip
 import io
 import os
 import tarfile
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from corpora.manifest.locking import corpus_lock
 from corpora.sources.install import install
 from corpora.sources.recorded import RECORDED_EN_PROMPTS
 from tests.corpus_faults import find_faults
+from tests.unit.corpora.conftest import burst, encoded
 
-Encode = Callable[..., bytes]
 ROOT = "./usr/share/pocketsphinx/test/data"
 SOUNDS = "./usr/share/asterisk/sounds/en_US_f_Allison"
 TEXTS = "./usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz"
 DEB = "pocketsphinx-testdata_1_all.deb"
+SPEECH = np.rint(burst() * 32_768).astype(np.int16)
 
 
 def tar_gz(entries: dict[str, bytes]) -> bytes:
@@ -36,25 +37,18 @@ def tar_gz(entries: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def speech(
-    make_burst: Callable[..., np.ndarray[tuple[int], np.dtype[np.float64]]],
-) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
-    return np.rint(make_burst() * 32_768).astype(np.int16)
-
-
-@pytest.fixture
-def sphinx(speech: np.ndarray[tuple[int], np.dtype[np.int16]], encode: Encode) -> dict[str, bytes]:
-    wav = encode(speech, form="WAV")
+def sphinx() -> dict[str, bytes]:
+    wav = encoded(SPEECH, form="WAV")
     return {
         f"{ROOT}/cards/cards.transcription": b"<s> ten of clubs  </s> (001)\nrubbish\n<s> five five  </s> (002)\n",
         f"{ROOT}/cards/001.wav": wav,
         f"{ROOT}/cards/002.wav": wav,
         f"{ROOT}/librivox/transcription": b"<s> he was not </s> (sense_and-0880)\n",
         f"{ROOT}/librivox/sense_and-0880.wav": wav,
-        f"{ROOT}/goforward.raw": speech.astype("<i2").tobytes(),
-        f"{ROOT}/something.raw": speech.astype("<i2").tobytes() + b"\x00",
-        f"{ROOT}/numbers.raw": speech.tobytes(),
-        f"{ROOT}/tidigits/dhd.2934z.raw": speech.tobytes(),
+        f"{ROOT}/goforward.raw": SPEECH.astype("<i2").tobytes(),
+        f"{ROOT}/something.raw": SPEECH.astype("<i2").tobytes() + b"\x00",
+        f"{ROOT}/numbers.raw": SPEECH.tobytes(),
+        f"{ROOT}/tidigits/dhd.2934z.raw": SPEECH.tobytes(),
     }
 
 
@@ -64,9 +58,7 @@ def saved(tmp_path: Path, entries: dict[str, bytes]) -> Path:
     return file
 
 
-def test_pocketsphinx_clips_are_annotated_and_licensed(
-    home: Path, tmp_path: Path, sphinx: dict[str, bytes], speech: np.ndarray[tuple[int], np.dtype[np.int16]]
-) -> None:
+def test_pocketsphinx_clips_are_annotated_and_licensed(home: Path, tmp_path: Path, sphinx: dict[str, bytes]) -> None:
     folder = install("pocketsphinx-testdata", [saved(tmp_path, sphinx)])
     assert folder == home / "corpora" / "pocketsphinx-testdata"
     corpus = open_corpus()
@@ -81,7 +73,7 @@ def test_pocketsphinx_clips_are_annotated_and_licensed(
     assert {u.license for u in corpus.utterances} == {"BSD-2-Clause"}
     assert find_faults(folder) == ()
     for utterance in corpus.utterances:
-        assert np.array_equal(np.rint(corpus.read(utterance) * 32_768), speech)
+        assert np.array_equal(np.rint(corpus.read(utterance) * 32_768), SPEECH)
         assert (utterance.speech_start_sample, utterance.speech_end_sample) == (3_200, 19_199)
     assert [entry.name for entry in folder.parent.iterdir()] == ["pocketsphinx-testdata"]
 
@@ -115,15 +107,9 @@ def test_an_unexpected_package_installs_nothing(
     assert not (home / "corpora" / "pocketsphinx-testdata").exists()
 
 
-def test_an_id_that_leads_elsewhere_stays_in_the_folder(
-    home: Path,
-    tmp_path: Path,
-    sphinx: dict[str, bytes],
-    speech: np.ndarray[tuple[int], np.dtype[np.int16]],
-    encode: Encode,
-) -> None:
+def test_an_id_that_leads_elsewhere_stays_in_the_folder(home: Path, tmp_path: Path, sphinx: dict[str, bytes]) -> None:
     sphinx[f"{ROOT}/cards/cards.transcription"] += b"<s> up </s> (../../../../evil)\n"
-    sphinx[f"{ROOT}/cards/../../../../evil.wav"] = encode(speech, form="WAV")
+    sphinx[f"{ROOT}/cards/../../../../evil.wav"] = encoded(SPEECH, form="WAV")
     with pytest.raises(CorpusError, match="The package does not contain"):
         install("pocketsphinx-testdata", [saved(tmp_path, sphinx)])
     assert not list(tmp_path.rglob("*evil*"))

@@ -252,7 +252,6 @@ def test_clipping_outside_cut_or_in_other_channel_does_not_count(source: Path) -
     }  # fmt: skip
 
 
-_RATES = [(None, 192_000, 48_000), (16_000, 44_100, 16_000), (None, 44_100, 44_100)]
 SETTINGS = Settings(license="CC0-1.0", consent="asked", label="test", loudness="none", level_db=0.0)
 
 
@@ -333,12 +332,12 @@ def test_a_clip_is_not_raised_into_clipping(tmp_path: Path) -> None:
     assert "short of it for its peak" in steps[0]
 
 
-@pytest.mark.parametrize(("channel", "index"), [(0, 0), (1, 1)])
-def test_a_channel_can_be_chosen(tmp_path: Path, channel: int, index: int) -> None:
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_channel_can_be_chosen(tmp_path: Path, channel: int) -> None:
     both = np.stack((speech(0)[:12_000], speech(1)[:12_000]), axis=1)
     file = put(tmp_path / "a.wav", both)
     samples, _, steps = read_recording(Item("a", file, "a.wav", channel=channel), SETTINGS)
-    assert np.max(np.abs(samples - both[:, index])) < 1e-4
+    assert np.max(np.abs(samples - both[:, channel])) < 1e-4
     assert steps == [f"channel {channel} of 2"]
 
 

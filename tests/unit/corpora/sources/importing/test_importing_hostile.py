@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.sources.importing.decoding import parse_raw_format
+from tests.nightly import examples
 from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, put, speech, texts
 
 
@@ -131,7 +132,7 @@ def test_audio_with_a_wrong_suffix_is_detected_by_its_contents(source: Path) -> 
 def test_truncated_and_corrupted_files_are_an_error_or_imported(source: Path, kind: str) -> None:
     whole = put(source / f"a.{kind}", speech()).read_bytes()
     rng = np.random.default_rng(7)
-    for trial in range(12):
+    for trial in range(examples(6, 12)):
         damaged = bytearray(whole if trial else whole[: len(whole) // 2])
         for place in rng.integers(0, len(damaged), 40 if trial else 0):
             damaged[place] = int(rng.integers(256))
