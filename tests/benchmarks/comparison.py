@@ -12,7 +12,7 @@ python -m tests.benchmarks.comparison --pairs 400
 import argparse
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,6 @@ from scipy import stats
 
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, RunComparison, compare_runs
-from telemetry.model.intervals import wilson_interval
 from telemetry.model.semconv import OUTCOMES
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import (
@@ -38,6 +37,7 @@ from telemetry.rollout.cohort_turns import (
     packed_codes,
     packed_numbers,
 )
+from tests.benchmarks.rollout.figures import Share
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -174,28 +174,6 @@ def compared(kind: Kind, seed: int, worse: Worse = NOT_WORSE) -> RunComparison:
     baseline = run("baseline", rng, kind, of_clip, NOT_WORSE)
     candidate = run("candidate", rng, kind, of_clip, worse)
     return compare_runs(baseline, candidate, RegressionMargin(), _OBJECTIVES)
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of pairs, with Wilson's interval."""
-
-    of: int
-    pairs: int
-
-    @classmethod
-    def count(cls, outcomes: Iterable[bool]) -> "Share":
-        """Return the share of pairs for which it is true."""
-        known = list(outcomes)
-        return cls(sum(known), len(known))
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Between what the true share lies, with 95 % confidence."""
-        return wilson_interval(self.of, self.pairs) or (0.0, 1.0)
-
-    def __str__(self) -> str:
-        return f"{self.of / self.pairs:.1%} ({self.bounds[0]:.1%} to {self.bounds[1]:.1%})"
 
 
 def false_marks(kind: Kind, seeds: Sequence[int]) -> tuple[Share, Share, int]:

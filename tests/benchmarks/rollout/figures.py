@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from telemetry.model.intervals import wilson_interval
 from tests.benchmarks.rollout.scenarios import Figure, Limit, Scenario
 from tests.benchmarks.rollout.simulate import Simulated
 
@@ -17,10 +18,16 @@ _MEDIANS: Final[tuple[Figure, ...]] = ("turns to roll back", "forecast at 25 %",
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many rollouts, with a 95 % interval (Wilson 1927)."""
+    """So many of so many simulations, with a 95 % interval (Wilson 1927)."""
 
     number: int
     of: int
+
+    @classmethod
+    def count(cls, outcomes: Iterable[bool]) -> "Share":
+        """Return the share of simulations for which it is true."""
+        known = list(outcomes)
+        return cls(sum(known), len(known))
 
     @property
     def value(self) -> float:
@@ -30,12 +37,7 @@ class Share:
     @property
     def interval(self) -> tuple[float, float]:
         """Both bounds."""
-        if not self.of:
-            return 0.0, 1.0
-        z = 1.959964
-        middle = (self.value + z * z / (2 * self.of)) / (1 + z * z / self.of)
-        half = z / (1 + z * z / self.of) * math.sqrt(self.value * (1 - self.value) / self.of + (z / (2 * self.of)) ** 2)
-        return max(0.0, middle - half), min(1.0, middle + half)
+        return wilson_interval(self.number, self.of) or (0.0, 1.0)
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -52,12 +54,12 @@ class Row:
     @property
     def rolled_back(self) -> Share:
         """The share of all rollouts that were rolled back."""
-        return self._share(rollout.verdict == "roll_back" for rollout in self.rollouts)
+        return Share.count(rollout.verdict == "roll_back" for rollout in self.rollouts)
 
     @property
     def promoted(self) -> Share:
         """The share of all rollouts that were promoted."""
-        return self._share(rollout.verdict == "promote" for rollout in self.rollouts)
+        return Share.count(rollout.verdict == "promote" for rollout in self.rollouts)
 
     def figure(self, figure: Figure) -> float:
         """Its value: a share of rollouts, or the median of their values; NaN of none."""
@@ -117,7 +119,7 @@ class Row:
             low, high = Share(int(sum(values)), len(values)).interval
             return low <= limit.most and high >= limit.least
         under, over = (value <= limit.most for value in values), (value >= limit.least for value in values)
-        return all(Share(sum(those), len(values)).interval[1] >= 0.5 for those in (under, over))
+        return all(Share.count(those).interval[1] >= 0.5 for those in (under, over))
 
     def by(self) -> str:
         """The checks that rolled back, and how often."""
@@ -139,9 +141,6 @@ class Row:
         row["checks not decided at the end"] = self.waiting_for()
         row["missed"] = [described(limit) for limit in self.missed()]
         return row
-
-    def _share(self, those: Iterable[bool]) -> Share:
-        return Share(sum(those), len(self.rollouts))
 
 
 def _counted(kinds: Iterable[str]) -> str:

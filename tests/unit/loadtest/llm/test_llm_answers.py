@@ -52,6 +52,7 @@ def test_first_sentence_is_known_at_following_text_or_at_end() -> None:
     ("text", "sentences"),
     [
         ("Mr. Fox pays 3.5 dollars. Yes. No", ["Mr. Fox pays 3.5 dollars.", "Yes.", "No"]),
+        ("The change is made. Is it No. 5? Yes", ["The change is made.", "Is it No. 5?", "Yes"]),
         ("是。好的！真的？", ["是。", "好的！", "真的？"]),  # noqa: RUF001
         ("1. First of all. Then", ["1. First of all.", "Then"]),
         ("U.S. troops left. They", ["U.S. troops left.", "They"]),

@@ -18,7 +18,6 @@ from corpora.rendering.render import Profile, render
 from loadtest.distributions import Delay, random_source
 from loadtest.errors import UsageError
 from loadtest.protocols.openai_realtime.service import ServiceSession
-from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.answering import Answering, rule_answer
 from loadtest.targets.assistant.cache import MemoryCache, RedisCache, cache_key
 from loadtest.targets.assistant.config import CohortSplit
@@ -280,16 +279,6 @@ def test_answer_ends_at_its_mark_though_the_body_stays_open() -> None:
 
     deltas, _ = http_deltas(httpx.Response(200, stream=OpenBody()))
     assert deltas == [TextDelta("Good day.")]
-
-
-@pytest.mark.parametrize("cut", range(1, 9))
-def test_sentences_are_found_however_the_text_is_split(cut: int) -> None:
-    text, splitter = "The change is made. Say stop, Mr. Fox! Is it No. 5? Yes", SentenceSplitter()
-    sentences = [sentence for at in range(0, len(text), cut) for sentence in splitter.feed(text[at : at + cut])]
-    rest = splitter.end()
-    assert sentences[0] == "The change is made."
-    assert " ".join([*sentences, rest or ""]) == text
-    assert rest == "Yes"
 
 
 def test_cohorts_depend_only_on_share_salt_and_call() -> None:
