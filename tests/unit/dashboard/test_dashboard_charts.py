@@ -22,6 +22,7 @@ from telemetry.model.formatting import MINUS
 from telemetry.model.waterfall import BAR_LABELS, waterfall
 from telemetry.objectives.error_budgets import DayBudget, EligibleTurns, ErrorBudget
 from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint, LoadPoint
+from tests.contrast import contrast
 from tests.rollout_cohorts import cohort_of, latencies_ms
 from tests.unit.dashboard.opened_pages import pictures, plain
 from tests.unit.dashboard.scenes import MS, S, Scene, service_turn, turns_of
@@ -187,18 +188,6 @@ def test_long_table_states_omitted_rows_and_empty_one_that_it_is() -> None:
 
 
 GROUNDS = {"light": "#ffffff", "dark": "#12151b"}
-
-
-def luminance(color: str) -> float:
-    """Relative luminance as WCAG 2.2 defines it."""
-    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 def variables(theme: str) -> dict[str, str]:

@@ -25,6 +25,8 @@ from tests.run_folders import write_summary
 from tests.unit.dashboard.opened_pages import BOUND_S, html_of, opened, pictures, plain, says, text_of
 from tests.unit.dashboard.scenes import S, Scene, fill
 
+pytestmark = pytest.mark.slow
+
 APP = Path(dashboard.__file__).with_name("app.py")
 LABELS = ["Run", "Time", "Cohort", "Phase", "Length of the utterance", "Noise", "Route"]
 DEAD = "Not judged: cannot connect to 127.0.0.1:9: Connection refused"
@@ -48,7 +50,6 @@ def leave_unreachable(folder: Path, run_id: str) -> None:
     write_summary(folder, run_id, run=of_run, turns={"total": 0}, metrics={}, exit_code=5, verdict=verdict)
 
 
-@pytest.mark.slow
 def test_a_store_that_is_missing_or_empty_says_what_to_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says(shown(), "The store cannot be read", str(store))
     StoreWriter(store).close()
@@ -80,7 +81,6 @@ def test_run_that_never_reached_target_gives_cause_on_each_page(store: Path, pag
         says(other, "That run is not in this store", no=("cannot connect",))
 
 
-@pytest.mark.slow
 def test_run_stored_without_turns_gives_cause_from_its_command(store: Path) -> None:
     fill(store, Scene(turns=0, newest_unix_ns=time.time_ns(), run_id="run-none", ended=True))
     leave_unreachable(store.parent, "run-none")
@@ -101,7 +101,6 @@ def test_empty_store_shows_no_cause_that_summary_does_not_state(store: Path, sum
     says(html_of(opened("now")), "No turns yet")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", ["now", "turns", "cohorts", "rollout", "objectives", "cache", "instrument"])
 def test_a_page_is_one_request_and_so_one_snapshot(full: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     asked, together = list[int](), StoreReader.together
@@ -117,7 +116,6 @@ def test_a_page_is_one_request_and_so_one_snapshot(full: Path, monkeypatch: pyte
     assert len(asked) == 1
 
 
-@pytest.mark.slow
 def test_a_full_store_shows_every_part_and_a_link_narrows_it(full: Path) -> None:
     app = opened("now")
     says(
@@ -144,7 +142,6 @@ def test_a_full_store_shows_every_part_and_a_link_narrows_it(full: Path) -> None
     says(html_of(opened("now", run="run-gone")), "That run is not in this store", "run-gone")
 
 
-@pytest.mark.slow
 def test_turn_is_reached_by_link_and_missing_turn_is_reported(store: Path) -> None:
     turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))
     says(
@@ -156,7 +153,6 @@ def test_turn_is_reached_by_link_and_missing_turn_is_reported(store: Path) -> No
     says(shown(trace="0" * 32, turn="x"), "The link names no turn")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quiet_s", "is_ended", "took_s", "again_s"),
     [
@@ -186,7 +182,6 @@ def test_page_refresh_interval_is_at_least_five_times_query_time(
     clocks = SimpleNamespace(time_ns=lambda: now_unix_ns, monotonic=lambda: now_s[-1])
     monkeypatch.setattr("dashboard.components.frame.time", clocks)
     monkeypatch.setattr(StoreReader, "page", takes)
-    says(html_of(opened("now")), "24 turns")
     paces: list[float | None] = []
 
     def fragment(_body: Callable[[], None], *, run_every: float | None) -> Callable[[], None]:
@@ -201,7 +196,6 @@ def test_page_refresh_interval_is_at_least_five_times_query_time(
     assert [box.label for box in app.selectbox] == LABELS
 
 
-@pytest.mark.slow
 def test_a_refresh_that_takes_longer_slows_the_pace(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_unix_ns, now_s = time.time_ns(), [0.0]
     fill(store, Scene(turns=24, newest_unix_ns=now_unix_ns))
@@ -230,7 +224,6 @@ def test_a_refresh_that_takes_longer_slows_the_pace(store: Path, monkeypatch: py
     assert next(takes_s, None) is None, "one question to draw, one for each refresh, and nothing kept"
 
 
-@pytest.mark.slow
 def test_a_page_says_when_it_asked_and_how_long_ago_that_is(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began_unix_ns = 1_795_000_000 * S
     moments = iter([began_unix_ns])
@@ -240,7 +233,6 @@ def test_a_page_says_when_it_asked_and_how_long_ago_that_is(full: Path, monkeypa
     says(html_of(opened("now")), f"as of {asked}, 3 min ago")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "asks", "method"),
     [
@@ -273,7 +265,6 @@ def test_page_shows_spinner_while_it_reads_the_store(
     assert seen[place - 1 : place + 2] == [frame.READING, "asked", "read"]
 
 
-@pytest.mark.slow
 def test_long_run_shows_newest_hour_unless_whole_is_chosen(store: Path) -> None:
     hour = 3_600 * S
     newest = time.time_ns() - 60 * S
@@ -301,7 +292,6 @@ def test_long_run_shows_newest_hour_unless_whole_is_chosen(store: Path) -> None:
     assert times(short) == ["whole run", "last minute", "last 5 min", "last 15 min", "last hour"]
 
 
-@pytest.mark.slow
 def test_run_states_whether_it_ended_and_that_old_turns_are_gone(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns() - 200 * S))
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 4_000 * S, run_id="run-done", ended=True, seed=8))

@@ -2,8 +2,9 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import pytest
 
 from dashboard.components.trust import turns_trust
 from dashboard.components.verdicts import sample_ratio
+from dashboard.source import ENV_STORE
 from telemetry.charts import over_time
 from telemetry.charts.drawing import LIGHT
 from telemetry.model.durations import Duration
@@ -34,7 +36,30 @@ from tests.unit.dashboard.measured_runs import HOUR, NOW, written
 from tests.unit.dashboard.opened_pages import chip, html_of, opened, plain, says, text_of
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout, turns_of
 
+pytestmark = pytest.mark.slow
+
 STREAMING = parse_plan(PLAN, "streaming")
+WHOLE, SLOW, SHORT = Rollout(), Rollout(slower_ms=180, turns=2400, looks=4), Rollout(turns=1200, looks=1)
+
+
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Rollout], Path]:
+    """Stores of rollouts, each filled once, which no test writes to."""
+
+    @cache
+    def filled_by(rollout: Rollout) -> Path:
+        return fill_rollout(tmp_path_factory.mktemp("rollout") / "store", rollout, time.time_ns())
+
+    return filled_by
+
+
+@pytest.fixture
+def dashboard_of(
+    store: Path, filled_once: Callable[[Rollout], Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Rollout], None]:
+    """Make the store of a rollout that of the dashboard."""
+    del store
+    return lambda rollout: monkeypatch.setenv(ENV_STORE, str(filled_once(rollout)))
 
 
 def shown(page: str, **link: str) -> str:
@@ -75,7 +100,6 @@ def test_rollout_without_looks_and_unknown_name_have_sentences(store: Path) -> N
     assert "That rollout is not in this store" in shown("rollout", rollout="another")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("cohort", "missing"), [("stable", "candidate streaming"), ("streaming", "control stable")])
 def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, missing: str) -> None:
     now = time.time_ns()
@@ -94,7 +118,6 @@ def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, 
     assert "Nothing to compare" in shown("cohorts")
 
 
-@pytest.mark.slow
 def test_a_plan_that_was_edited_midway_holds(store: Path) -> None:
     fill_rollout(store, Rollout(turns=2000, looks=2, moves=False), time.time_ns() - S)
     edited = replace(STREAMING, primary=replace(STREAMING.primary, margin=2 * STREAMING.primary.margin))
@@ -104,7 +127,6 @@ def test_a_plan_that_was_edited_midway_holds(store: Path) -> None:
         assert f"○ hold {sentence}" in shown(page)
 
 
-@pytest.mark.slow
 def test_two_plans_over_one_cohort_hold(store: Path) -> None:
     fill_rollout(store, Rollout(turns=2000, looks=2, moves=False), time.time_ns() - S)
     sentence = look(store, STREAMING, [replace(STREAMING, name="other", control="another")])
@@ -112,9 +134,8 @@ def test_two_plans_over_one_cohort_hold(store: Path) -> None:
     assert f"○ hold {sentence}" in shown("rollout")
 
 
-@pytest.mark.slow
-def test_a_roll_back_says_why_it_was(store: Path) -> None:
-    fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
+def test_a_roll_back_says_why_it_was(dashboard_of: Callable[[Rollout], None]) -> None:
+    dashboard_of(SLOW)
     for page in ("rollout", "cohorts"):
         text = shown(page)
         assert "✕ roll back roll back streaming at stage 20-percent: rolled back at" in text
@@ -122,9 +143,8 @@ def test_a_roll_back_says_why_it_was(store: Path) -> None:
     assert text.index("✕ roll back") < text.index("Voice to voice"), "the sentence is first"
 
 
-@pytest.mark.slow
-def test_good_rollout_shows_stages_history_and_what_it_awaits(store: Path) -> None:
-    fill_rollout(store, Rollout(), time.time_ns())
+def test_good_rollout_shows_stages_history_and_what_it_awaits(dashboard_of: Callable[[Rollout], None]) -> None:
+    dashboard_of(WHOLE)
     text = shown("rollout")
     assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", text)
     assert re.search(r"the candidate gets [\d,]+ turns an hour", text)
@@ -135,7 +155,6 @@ def test_good_rollout_shows_stages_history_and_what_it_awaits(store: Path) -> No
     assert "the verdict's history" in text
 
 
-@pytest.mark.slow
 def test_checks_without_shares_are_shown_by_their_differences(store: Path) -> None:
     def without_shares(*of: Any) -> RolloutVerdict:
         verdict = rollout_verdict(*of)
@@ -155,9 +174,8 @@ def test_checks_without_shares_are_shown_by_their_differences(store: Path) -> No
     assert "Nothing to compare" not in shown("cohorts")
 
 
-@pytest.mark.slow
-def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> None:
-    fill_rollout(store, Rollout(), time.time_ns())
+def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(dashboard_of: Callable[[Rollout], None]) -> None:
+    dashboard_of(WHOLE)
     app = opened("rollout")
 
     def stages_of_history() -> set[str]:
@@ -185,7 +203,6 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
     assert stages_of_history() == {"20-percent", "50-percent", "80-percent"}
 
 
-@pytest.mark.slow
 def test_telemetry_chip_covers_turns_of_both_cohorts_only(store: Path) -> None:
     now = time.time_ns()
     cohorts = ["stable"] * 30 + ["streaming"] * 20 + ["third"] * 10
@@ -215,7 +232,6 @@ CANDIDATE: Final[dict[str, Any]] = {"run_id": "b", "turns": 10, "cohort": "strea
 OTHER: Final[dict[str, Any]] = {"run_id": "c", "turns": 30, "cohort": "third", "invalid": 10, "lost": 3}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "label"),
     [
@@ -243,13 +259,11 @@ def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[d
     assert turns_trust(measured).label == label
 
 
-@pytest.mark.slow
-def test_a_link_to_looks_that_cannot_be_meant_says_so(store: Path) -> None:
-    fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - S)
+def test_a_link_to_looks_that_cannot_be_meant_says_so(dashboard_of: Callable[[Rollout], None]) -> None:
+    dashboard_of(SHORT)
     assert "the link asks for looks '2h', not one of 1h, 1d, 7d: left out" in shown("rollout", looks="2h")
 
 
-@pytest.mark.slow
 def test_expected_time_of_turns_is_shown_only_while_they_come(store: Path) -> None:
     now = time.time_ns()
     fill_rollout(store, Rollout(turns=900, looks=5, moves=False), now)
@@ -258,9 +272,8 @@ def test_expected_time_of_turns_is_shown_only_while_they_come(store: Path) -> No
     assert sentence.startswith("hold")
 
 
-@pytest.mark.slow
-def test_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
-    fill_rollout(store, Rollout(), time.time_ns())
+def test_cohorts_page_has_every_ratio_with_difference_and_bounds(dashboard_of: Callable[[Rollout], None]) -> None:
+    dashboard_of(WHOLE)
     page = html_of(opened("cohorts"))
     for name in (
         *("p50 of voice to voice", "p95 of voice to voice", "p99 of voice to voice"),
@@ -274,16 +287,19 @@ def test_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) ->
     assert re.search(r"noise = street [\d.]+ %, at most [\d.]+ %", text), "too few for an interval of the quantile's"
 
 
-@pytest.mark.slow
-def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> None:
-    fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
+def test_chosen_turns_never_contradict_the_verdict_above_them(dashboard_of: Callable[[Rollout], None]) -> None:
+    dashboard_of(SLOW)
     text = shown("cohorts", turns="chosen")
     assert text.index("✕ roll back") < text.index("○ no verdict of the turns that were chosen here:")
     assert "these are other turns than those of the verdict above, which is in force" in text
     assert "✓ within every margin" not in text
+    # The choice is in the link of a chosen run, too, and is that of the page which the link opens.
+    app = opened("cohorts", run="run-1")
+    app.selectbox(key="choice_turns").set_value("verdict").run()
+    assert app.query_params == {"run": "run-1", "turns": "verdict"}
+    assert opened("cohorts", run="run-1", turns="verdict").selectbox(key="choice_turns").value == "verdict"
 
 
-@pytest.mark.slow
 def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
     """The plan allows 5 %, the default is 1 %: 2 % of these turns are invalid."""
     of = Rollout(slower_ms=180, turns=2400, looks=4, invalid_each=50)
@@ -293,11 +309,10 @@ def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
     says(shown("rollout"), no=("no verdict on the service",))
 
 
-@pytest.mark.slow
 def test_lost_process_does_not_contradict_verdict_of_plan(store: Path) -> None:
     """Fewer calls than requested do not affect a comparison if both cohorts had fewer."""
     now = time.time_ns()
-    fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), now)
+    fill_rollout(store, SLOW, now)
     lost = replace(run_span("run-1", now - 2400 * S, "start"), attributes=_of_process("run-1", "start"))
     with StoreWriter(store) as writer:
         writer.append(Batch(spans=[lost]))
@@ -313,7 +328,6 @@ def _of_process(run_id: str, phase: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.slow
 def test_without_a_plan_too_many_invalid_turns_are_not_compared(store: Path) -> None:
     of = Rollout(slower_ms=180, turns=2400, invalid_each=50)
     with StoreWriter(store) as writer:
@@ -324,7 +338,6 @@ def test_without_a_plan_too_many_invalid_turns_are_not_compared(store: Path) -> 
     )
 
 
-@pytest.mark.slow
 def test_without_a_plan_the_comparison_names_its_margins(store: Path) -> None:
     of = Rollout(slower_ms=180, turns=2400)
     with StoreWriter(store) as writer:
@@ -339,7 +352,6 @@ def test_nothing_to_compare_says_how_cohorts_come_to_be(store: Path) -> None:
     says(shown("cohorts"), "No turn names a cohort.", "feature_flag.result.variant")
 
 
-@pytest.mark.slow
 def test_names_of_others_are_text(store: Path) -> None:
     name = "<img src=x onerror=alert(1)>"
     turns = [
@@ -352,7 +364,6 @@ def test_names_of_others_are_text(store: Path) -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
 
 
-@pytest.mark.slow
 def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     turns = [client_turn(index, cohort=("control", "b", "c")[index % 3]) for index in range(360)]
     fill_store(store, Run(turns=turns))
@@ -372,9 +383,8 @@ def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     assert chosen() == ("c", "control")
 
 
-@pytest.mark.slow
 def test_cohort_choice_against_plan_shows_roles_of_plan(store: Path) -> None:
-    fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - 2 * S)
+    fill_rollout(store, SHORT, time.time_ns() - 2 * S)
     extra = [client_turn(10**6 + index, cohort="third", started_unix_ns=time.time_ns() - S) for index in range(8)]
     fill_store(store, Run(turns=extra))
     text = shown("cohorts", control="streaming", candidate="stable")

@@ -1,6 +1,7 @@
 """Trust in the figures of a list of runs, and of the page of objectives; and the filters of that page."""
 
 import re
+import shutil
 import time
 from collections.abc import Sequence
 from datetime import UTC
@@ -244,10 +245,10 @@ def test_the_details_of_what_a_service_reports_claim_no_caller(tmp_path: Path) -
     says(details, "reported by the service, not heard by a caller", no=("calibration",))
 
 
-@pytest.fixture
-def two_runs(store: Path) -> Path:
-    """Store 40 turns of cohort A, of which 10 under babble, as run-a, and 30 turns of cohort B as run-b."""
-    now = time.time_ns()
+@pytest.fixture(scope="module")
+def stored_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Store 50 turns of cohort A, of which 10 under babble, as run-a, and 30 turns of cohort B as run-b."""
+    store, now = tmp_path_factory.mktemp("two") / "store", time.time_ns()
     written(store, "run-a", 40, at=now - HOUR, cohort="A", length_class="short", route="cloud", noise_profile="clean")
     with StoreWriter(store) as writer:
         babble = [
@@ -265,6 +266,13 @@ def two_runs(store: Path) -> Path:
         ]
         writer.append(Batch(babble))
     written(store, "run-b", 30, at=now - 2 * HOUR, cohort="B", noise_profile="clean")
+    return store
+
+
+@pytest.fixture
+def two_runs(store: Path, stored_runs: Path) -> Path:
+    """The dashboard's store is a copy of those runs."""
+    shutil.copytree(stored_runs, store)
     return store
 
 

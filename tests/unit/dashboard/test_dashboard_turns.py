@@ -1,7 +1,6 @@
 """The pages of turns and of one turn: the list, the heat map, the waterfall, the player, what was kept."""
 
 import re
-import time
 from pathlib import Path
 
 import altair as alt
@@ -22,7 +21,7 @@ from telemetry.store.questions.turns import EDGES_MS, FoundWords, HeatCell, List
 from telemetry.store.recordings.excerpt import CallExcerpt
 from telemetry.store.recordings.kept_call import KeptTurn, PartialText
 from tests.unit.dashboard.opened_pages import html_of, opened, text_of
-from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
+from tests.unit.dashboard.scenes import MS, S, Scene, turns_of
 
 NOW = 1_800_000_000 * S
 GONE = {"first_audio_perf_ns": None, "reply_end_perf_ns": None}
@@ -165,11 +164,11 @@ def test_explanation_of_searched_turns_is_below_their_pictures(full: Path, full_
 @pytest.mark.parametrize(
     ("index", "previous", "following"), [(0, None, 1), (1, 0, 2), (3, 2, None)], ids=["first", "middle", "last"]
 )
+@pytest.mark.usefixtures("full")
 def test_turn_page_links_to_previous_and_next_turn(
-    store: Path, index: int, previous: int | None, following: int | None
+    full_scene: Scene, index: int, previous: int | None, following: int | None
 ) -> None:
-    turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
-    trace = turns[4].trace_id
+    trace = turns_of(full_scene)[4].trace_id
     app = opened("turn", trace=trace, turn=str(index), order="newest")
     (steps,) = re.findall(r'<nav class="vp vp-neighbors" aria-label="Turns of this call">(.*?)</nav>', html_of(app))
     links = dict(re.findall(r'<a href="([^"]*)" target="_self">(.*?)</a>', steps))

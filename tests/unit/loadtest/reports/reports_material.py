@@ -1,18 +1,22 @@
-"""A run to report on, made by hand: each test changes the one fact it is about."""
+"""A run to report on, made by hand, of which each test changes the one fact that it is about; and printed reports."""
 
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rich.console import Console, RenderableType
+
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile
+from loadtest.reports.run_info import LostProcess, RunCorpus, RunInfo, RunProfile
 from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
 from loadtest.reports.run_report import RunReport
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.run_verdict import RunVerdict
-from telemetry.objectives.slo import Verdict, default_objectives, judge
+from telemetry.objectives.run_verdict import RunVerdict, run_verdict
+from telemetry.objectives.slo import Verdict, default_objectives, judge, not_judged
 from telemetry.store.answers import (
     CacheStats,
     ClientServiceDelta,
@@ -175,3 +179,51 @@ def verdict_on(turns: EligibleTurns) -> Verdict:
     objective = next(objective for objective in default_objectives() if objective.metric == "voice_to_voice")
     (made,) = judge([replace(objective, name="voice-to-voice-800ms")], lambda _: turns)
     return made
+
+
+OBJECTIVES = default_objectives()[:2]
+# The processes of a run whose load generator was the limit.
+LIMITED: dict[str, Any] = {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2),)}
+
+
+def judged(
+    good: Mapping[str, int] | int = 181, eligible: int = 181, whole: Summary | None = None, **run: Any
+) -> RunReport:
+    """A run that is judged by two objectives as its command does it; `good` may be other turns for each of them."""
+    info, whole = run_info(**run), whole or summary()
+
+    def count(objective: Objective) -> EligibleTurns:
+        return EligibleTurns(good if isinstance(good, int) else good[objective.name], eligible)
+
+    verdicts = judge(OBJECTIVES, count)
+    outcome = run_outcome_for(run=info, summary=whole, verdicts=verdicts)
+    limited = outcome.reason if outcome.code is ExitCode.GENERATOR_LIMITED else None
+    if limited is not None:
+        verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
+    return RunReport(
+        run=info,
+        summary=whole,
+        objectives=OBJECTIVES,
+        verdicts=verdicts,
+        run_outcome=outcome,
+        verdict=run_verdict(OBJECTIVES, verdicts, limited=limited),
+    )
+
+
+def printed(view: RenderableType, width: int = 120, *, color: bool = False) -> str:
+    """Print it on a terminal of a width, and return what that shows."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=color, no_color=not color, legacy_windows=False)
+    console.print(view)
+    return out.getvalue()
+
+
+def words(text: str) -> str:
+    """The text on one line, a space between two words."""
+    return re.sub(r"\s+", " ", text)
+
+
+def row(text: str, first: str) -> list[str]:
+    """The cells of the table row that begins with `first`."""
+    line = next(line for line in text.splitlines() if line.startswith(first))
+    return re.split(r"\s{2,}", line.strip())

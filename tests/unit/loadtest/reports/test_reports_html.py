@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.exit_codes import ExitCode
 from loadtest.reports.html.elements import text_of
 from loadtest.reports.html.page import as_html, draw_waterfall, longest_stage, trust, turn_heading, view_ns
 from loadtest.reports.html.pictures import histogram, over_time
 from loadtest.reports.markdown import as_markdown
-from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
 from loadtest.reports.summary import summary_object
@@ -24,20 +22,19 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
-from telemetry.objectives.run_verdict import run_verdict
-from telemetry.objectives.slo import default_objectives, judge, not_judged
+from telemetry.objectives.slo import judge
 from telemetry.store.answers import ContradictedValue, Contradictions, RemarkCount, ShareByName, StageStats, Summary
 from telemetry.store.questions.timelines import TimelinePoint
+from tests.contrast import contrast
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
+from tests.unit.loadtest.reports.reports_material import LIMITED, OBJECTIVES, judged
 
 # A page with all its pictures takes a second of a processor.
 pytestmark = pytest.mark.slow
 
 MS = material.MS
 HOSTILE = "</style><script>alert(1)</script><img src=http://e/x>\" onload='x'&\x1b[2J"
-OBJECTIVES = default_objectives()[:2]
-LIMITED = {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2),)}
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 
 
@@ -59,30 +56,9 @@ def pictures(turns: int = 240, **changes: Any) -> RunPictures:
     return replace(whole, **changes)
 
 
-def made(
-    good: int = 181,
-    eligible: int = 181,
-    summary: Summary | None = None,
-    lost: tuple[LostProcess, ...] = (),
-    processes: int = 1,
-    **changes: Any,
-) -> RunReport:
-    run, whole = material.run_info(lost=lost, processes=processes), summary or material.summary()
-    verdicts = judge(OBJECTIVES, lambda _: EligibleTurns(good, eligible))
-    outcome = run_outcome_for(run=run, summary=whole, verdicts=verdicts)
-    if outcome.code is ExitCode.GENERATOR_LIMITED:
-        verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
-    limited = outcome.reason if outcome.code is ExitCode.GENERATOR_LIMITED else None
-    report = RunReport(
-        run=run,
-        summary=whole,
-        objectives=OBJECTIVES,
-        verdicts=verdicts,
-        run_outcome=outcome,
-        verdict=run_verdict(OBJECTIVES, verdicts, limited=limited),
-        pictures=pictures(),
-    )
-    return replace(report, **changes)
+def made(good: int = 181, eligible: int = 181, summary: Summary | None = None, **changes: Any) -> RunReport:
+    """A judged run with pictures; `changes` are fields of its report."""
+    return replace(judged(good, eligible, summary), **{"pictures": pictures(), **changes})
 
 
 class _Reading(HTMLParser):
@@ -149,7 +125,7 @@ def test_report_loads_nothing_and_has_no_script_by_its_policy(report: RunReport)
 @pytest.mark.parametrize(
     ("report", "word"),
     [
-        (made(**LIMITED), "Not judged: the load generator was the limit"),
+        (replace(judged(**LIMITED), pictures=pictures()), "Not judged: the load generator was the limit"),
         (made(good=4, eligible=4), "Undecided"),
         (made(good=0, eligible=0, summary=material.empty_summary(), pictures=RunPictures()), "Undecided"),
     ],
@@ -300,32 +276,21 @@ def _colors(block: str) -> dict[str, str]:
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
 
 
-def _luminance(color: str) -> float:
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _contrast(one: str, other: str) -> float:
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
 @pytest.mark.parametrize("theme", [0, 1, 2], ids=["light", "dark", "paper"])
 def test_text_and_graphics_have_contrast_of_wcag_aa(theme: int) -> None:
     style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
     colors = _colors(re.findall(r":root \{(.*?)\}", style, re.DOTALL)[theme])
     paper = colors["paper"]
     for name in ("ink", "soft", "met", "missed", "open", "budget"):
-        assert _contrast(colors[name], paper) >= 4.5, name
+        assert contrast(colors[name], paper) >= 4.5, name
     for name in ("met", "missed", "open"):
-        assert _contrast(colors[name], colors[f"{name}-paper"]) >= 4.5, name
-        assert _contrast(colors["ink"], colors[f"{name}-paper"]) >= 4.5, name
+        assert contrast(colors[name], colors[f"{name}-paper"]) >= 4.5, name
+        assert contrast(colors["ink"], colors[f"{name}-paper"]) >= 4.5, name
     stages = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
     for name in ("p50", "p95", "p99", "dot", "calls", "edge", "speech", "playing", *stages):
-        assert _contrast(colors[name], paper) >= 3, name
+        assert contrast(colors[name], paper) >= 3, name
     for name in ("endpointing", "asr", "llm", "tts"):
-        assert _contrast(colors["on-stage"], colors[name]) >= 4.5, name
+        assert contrast(colors["on-stage"], colors[name]) >= 4.5, name
 
 
 def test_remark_on_answers_is_in_page_markdown_and_json() -> None:
@@ -337,9 +302,9 @@ def test_remark_on_answers_is_in_page_markdown_and_json() -> None:
 
 
 def test_values_that_cannot_be_are_in_html_and_markdown() -> None:
-    values = (ContradictedValue("service", "<b>", "before_turn", 3),)
+    values = (ContradictedValue("service", "<b>", "longer_than_span", 3),)
     report = made(summary=replace(material.summary(), contradictions=Contradictions(values)))
-    expected = "3 impossible values (3 × <b>, reported: before its turn began)"
+    expected = "3 impossible values (3 × <b>, reported: longer than the span that states it)"
     assert expected.replace("<", "&lt;").replace(">", "&gt;") in as_html(report)
     assert "impossible value" in as_markdown(report)
 

@@ -1,7 +1,6 @@
 """A run as a JUnit file and as Markdown: passed, failed and undecided cases, and foreign text."""
 
 from dataclasses import replace
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -9,37 +8,14 @@ import pytest
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.junit import RUN_CASE, as_junit
 from loadtest.reports.markdown import as_markdown, cell
-from loadtest.reports.run_info import LostProcess
-from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunReport
 from telemetry.objectives.judgment import EligibleTurns
-from telemetry.objectives.run_verdict import run_verdict
-from telemetry.objectives.slo import default_objectives, judge, not_judged
-from telemetry.store.answers import FailureCount, Summary
+from telemetry.objectives.slo import judge
+from telemetry.store.answers import FailureCount
 from tests.unit.loadtest.reports import reports_material as material
+from tests.unit.loadtest.reports.reports_material import LIMITED, OBJECTIVES, judged
 
 HOSTILE = "]]><b>&\x00\x1b[2J\uffff|`*_[x](http://e)\nsecond"
-OBJECTIVES = default_objectives()[:2]
-LIMITED = {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2),)}
-
-
-def made(
-    good: dict[str, int] | int = 181, eligible: int = 181, summary: Summary | None = None, **run: Any
-) -> RunReport:
-    info, whole = material.run_info(**run), summary or material.summary()
-
-    def count(objective: Any) -> EligibleTurns:
-        return EligibleTurns(good if isinstance(good, int) else good[objective.name], eligible)
-
-    verdicts = judge(OBJECTIVES, count)
-    outcome = run_outcome_for(run=info, summary=whole, verdicts=verdicts)
-    if outcome.code is ExitCode.GENERATOR_LIMITED:
-        verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
-    limited = outcome.reason if outcome.code is ExitCode.GENERATOR_LIMITED else None
-    verdict = run_verdict(OBJECTIVES, verdicts, limited=limited)
-    return RunReport(
-        run=info, summary=whole, objectives=OBJECTIVES, verdicts=verdicts, run_outcome=outcome, verdict=verdict
-    )
 
 
 def parsed(report: RunReport) -> ET.Element:
@@ -62,8 +38,8 @@ def ends(report: RunReport) -> list[str]:
 
 
 def test_met_objective_passes_and_missed_one_fails_with_tail() -> None:
-    assert ends(made()) == ["passed", "passed", "passed"]
-    outcomes = cases(made({OBJECTIVES[0].name: 150, OBJECTIVES[1].name: 181}))
+    assert ends(judged()) == ["passed", "passed", "passed"]
+    outcomes = cases(judged({OBJECTIVES[0].name: 150, OBJECTIVES[1].name: 181}))
     assert list(outcomes) == [RUN_CASE, "The caller hears an answer in time", "The final transcript is there in time"]
     assert [ended for ended, _ in outcomes.values()] == ["passed", "failure", "passed"]
     sentence = outcomes["The caller hears an answer in time"][1]
@@ -72,44 +48,31 @@ def test_met_objective_passes_and_missed_one_fails_with_tail() -> None:
 
 
 def test_unknown_result_is_skipped_and_limited_run_is_error() -> None:
-    few = cases(made(4, 4))
+    few = cases(judged(4, 4))
     assert [ended for ended, _ in few.values()] == ["skipped"] * 3
     assert "undecided: 4 of 20 turns; 16 more needed" in few["The caller hears an answer in time"][1]
-    limited = cases(made(**LIMITED))
+    limited = cases(judged(**LIMITED))
     assert [ended for ended, _ in limited.values()] == ["error", "skipped", "skipped"]
     assert "1 of 2 generator processes was lost" in limited[RUN_CASE][1]
-    assert ends(made(interrupted=True))[0] == "error"
-    assert ends(made(calls_connected=0))[0] == "failure", "the target refused"
-    assert ends(made(0, 0, material.empty_summary())) == ["skipped"] * 3
+    assert ends(judged(interrupted=True))[0] == "error"
+    assert ends(judged(calls_connected=0))[0] == "failure", "the target refused"
+    assert ends(judged(0, 0, material.empty_summary())) == ["skipped"] * 3
 
 
 def test_missed_run_without_missed_objective_fails_by_itself() -> None:
-    missed = replace(made(), run_outcome=replace(made().run_outcome, code=ExitCode.OBJECTIVE_MISSED, reason="kept"))
+    missed = replace(judged(), run_outcome=replace(judged().run_outcome, code=ExitCode.OBJECTIVE_MISSED, reason="kept"))
     assert cases(missed)[RUN_CASE] == ("failure", "kept")
-
-
-def test_suite_counts_are_of_its_cases_and_times_of_the_run() -> None:
-    root = parsed(made({OBJECTIVES[0].name: 1, OBJECTIVES[1].name: 181}))
-    (suite,) = root
-    for element in (root, suite):
-        assert [element.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "0"]
-        assert element.get("time") == "61.500"
-    assert suite.get("skipped") == "0"
-    assert suite.get("timestamp") == "2026-11-18T11:06:40"
-    output = suite[0].findtext("system-out")
-    assert output is not None
-    assert "telemetry: 182 of 182 received" in output
 
 
 def test_two_objectives_of_one_display_name_stay_two_cases() -> None:
     alike = [replace(objective, display_name="Fine") for objective in OBJECTIVES]
-    report = replace(made(), objectives=alike, verdicts=judge(alike, lambda _: EligibleTurns(181, 181)))
+    report = replace(judged(), objectives=alike, verdicts=judge(alike, lambda _: EligibleTurns(181, 181)))
     assert list(cases(report))[1:] == ["Fine (voice-to-voice)", "Fine (asr-final)"]
 
 
 def test_text_of_others_stays_text_in_xml() -> None:
     named = [replace(OBJECTIVES[0], display_name=HOSTILE)]
-    report = replace(made(), objectives=named, verdicts=judge(named, lambda _: EligibleTurns(1, 181)))
+    report = replace(judged(), objectives=named, verdicts=judge(named, lambda _: EligibleTurns(1, 181)))
     (name,) = list(cases(report))[1:]
     assert name == "]]><b>&\\x00\\x1b[2J\ufffd|`*_[x](http://e) second"
 
@@ -117,7 +80,7 @@ def test_text_of_others_stays_text_in_xml() -> None:
 def test_markdown_has_verdict_then_missed_and_escapes_text() -> None:
     failures = (FailureCount("http_status", "429", 3, HOSTILE),)
     text = as_markdown(
-        made({OBJECTIVES[0].name: 181, OBJECTIVES[1].name: 1}, summary=material.summary(failures=failures))
+        judged({OBJECTIVES[0].name: 181, OBJECTIVES[1].name: 1}, whole=material.summary(failures=failures))
     )
     lines = text.splitlines()
     assert lines[0] == "## voiceprobe: objective missed (exit code 3)"
@@ -132,7 +95,7 @@ def test_markdown_has_verdict_then_missed_and_escapes_text() -> None:
 
 @pytest.mark.parametrize(
     "report",
-    [made(**LIMITED), made(4, 4), made(0, 0, material.empty_summary())],
+    [judged(**LIMITED), judged(4, 4), judged(0, 0, material.empty_summary())],
     ids=["limited", "few", "none"],
 )
 def test_markdown_claims_nothing_where_nothing_is_known(report: RunReport) -> None:

@@ -8,6 +8,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema, summary_object
 from telemetry.store.questions.caches import ModelServer, RequestTimes
 from tests.unit.loadtest.reports import reports_material as material
+from tests.unit.loadtest.reports.reports_material import words
 from tests.unit.loadtest.reports.test_reports_terminal import final
 
 KNOWN = ModelServer(
@@ -17,12 +18,8 @@ DEAD = ModelServer("other", None, 0, 9, None, None, None, None, None)
 FEW = replace(KNOWN, name="few", queue=RequestTimes(3, 0.4, None, None), first_token=RequestTimes(0, None, None, None))
 
 
-def _words(output: str) -> str:
-    return " ".join(output.split())
-
-
 def test_the_terminal_shows_them_in_a_part_of_their_own() -> None:
-    output = _words(final(run=material.run_info(model_servers=(KNOWN, DEAD, FEW))))
+    output = words(final(run=material.run_info(model_servers=(KNOWN, DEAD, FEW))))
     assert "Model servers, from their own metrics (all of their requests, not only this run's)" in output
     assert "vllm: a/model 25 % of 4,000 ≤ 3 400 ms 300 ms to 500 ms > 1,000 ms 12 of 13" in output
     assert "other not known not known not known not known not known 0 of 9" in output
@@ -30,7 +27,7 @@ def test_the_terminal_shows_them_in_a_part_of_their_own() -> None:
 
 
 def test_without_a_model_server_there_is_no_such_part() -> None:
-    assert "Model servers" not in _words(final())
+    assert "Model servers" not in words(final())
 
 
 def test_json_has_null_for_what_is_not_known() -> None:

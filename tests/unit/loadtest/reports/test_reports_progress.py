@@ -1,12 +1,9 @@
 """Progress of a run on a terminal of 80 and 120 columns and as lines of a log."""
 
-import io
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from loadtest.reports import tables
 from loadtest.reports.progress import LiveInfo, errors_so_far, live_lines, live_view, turns_needed, what_is_left
@@ -15,6 +12,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NotObservable, default_objectives, judge
 from telemetry.store.answers import FailureCount, Summary, TurnCounts
 from tests.unit.loadtest.reports import reports_material as material
+from tests.unit.loadtest.reports.reports_material import row, words
 
 MS = material.MS
 OBJECTIVES = default_objectives()
@@ -46,18 +44,7 @@ def info(**changes: Any) -> LiveInfo:
 
 
 def shown(live: LiveInfo, width: int = 80) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, no_color=True, legacy_windows=False).print(live_view(live))
-    return out.getvalue()
-
-
-def words(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
-
-
-def row(text: str, first: str) -> list[str]:
-    line = next(line for line in text.splitlines() if line.startswith(first))
-    return re.split(r"\s{2,}", line.strip())
+    return material.printed(live_view(live), width)
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -1,26 +1,23 @@
 """Terminal output at the end of a run and during it: by content, at 80 and 120 columns, without color."""
 
-import io
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
 
 from loadtest.reports import tables
 from loadtest.reports.calibration_citing import Citation
-from loadtest.reports.rows import run_rows
+from loadtest.reports.rows import behavior_rows, run_rows
 from loadtest.reports.run_info import ProcessShare, RunCorpus, RunProfile, SpoolInfo
 from loadtest.reports.terminal import final_view
 from telemetry.model.bounds import MeasuredWithin
 from telemetry.objectives.slo import default_objectives, not_judged
 from telemetry.store.answers import (
+    Behavior,
     Beside,
     CacheStats,
     ClientServiceDelta,
-    ContradictedValue,
-    Contradictions,
     FailureCount,
     PhaseSummary,
     RemarkCount,
@@ -32,30 +29,15 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from tests.unit.loadtest.reports import reports_material as material
+from tests.unit.loadtest.reports.reports_material import row, words
 
 MS = material.MS
 
 
-def shown(view: RenderableType, width: int = 120, color: bool = False) -> str:
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=color, no_color=not color, legacy_windows=False)
-    console.print(view)
-    return out.getvalue()
-
-
 def final(run=None, summary=None, verdicts=None, width: int = 120, color: bool = False, objectives=()) -> str:
     verdicts = [material.verdict(True)] if verdicts is None else verdicts
-    return shown(final_view(material.report(run, summary, verdicts, objectives=objectives)), width, color)
-
-
-def words(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
-
-
-def row(text: str, first: str) -> list[str]:
-    """The cells of the table row that begins with `first`."""
-    line = next(line for line in text.splitlines() if line.startswith(first))
-    return re.split(r"\s{2,}", line.strip())
+    view = final_view(material.report(run, summary, verdicts, objectives=objectives))
+    return material.printed(view, width, color=color)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -140,21 +122,6 @@ def with_bounds(within: MeasuredWithin, **changes: MeasuredWithin) -> Summary:
     return replace(answer, metrics={**answer.metrics, **metrics})
 
 
-def test_percentiles_say_within_what_they_were_measured() -> None:
-    within = MeasuredWithin((5.9e8, 6.12e8), (7.95e8, 8e8), (1.204e9, 1.3e9), (1.3e9, 1.3e9))
-    summary = with_bounds(within, asr_final_latency=MeasuredWithin((3.1e8, 3.1e8), (3.9e8, 4.1e8), None, None))
-    text = words(final(summary=summary, width=80))
-    # Those that differ by 1 % at most go without saying.
-    assert (
-        "Voice to voice: p50 612 ms (measured within 590–612), p99 1,204 ms (measured within 1,204–1,300)"
-        " ASR final: p95 402 ms (measured within 390–410)" in text
-    )
-    assert "p95 800 ms (" not in text
-    assert "end of speech known to ±20.0 ms (median), ±80.0 ms (worst)" in text
-    assert "± not known for 3 of 180 turns: see voiceprobe corpus check" in text
-    assert "measured within" not in words(final())
-
-
 def test_line_counts_turns_with_unknown_bounds() -> None:
     none = MeasuredWithin(None, None, None, None, 180)
     text = words(final(summary=with_bounds(none), width=80))
@@ -193,22 +160,9 @@ def test_bounds_of_speech_that_is_exact_say_so() -> None:
     assert "speech bounds no turn was spoken" in words(final())
 
 
-def test_outcomes_and_unreported_shares_are_shown() -> None:
-    output = words(final())
-    assert "182 (178 answered, 2 no reply, 1 abandoned, 1 invalid)" in output
-    assert "25 % hits of 180 turns that reported (central 45)" in output
-    assert "5 % of 180 turns that reported (rule 9)" in output
+def test_unreported_shares_are_shown() -> None:
     silent = material.summary(cache=CacheStats(0, 0, {}), fallback=ShareByName(182, 0, {}))
     assert words(final(summary=silent)).count("not reported by the endpoint") == 2
-
-
-def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
-    cut = {"the stop time-out of 1 s": 3, "the end of the caller": 1}
-    turns = TurnCounts(10, 6, 0, {"ok": 6, "cut": 4}, cut_by=cut)
-    text = words(final(summary=material.summary(turns)))
-    assert "10 (6 answered, 4 cut by the generator)" in text
-    assert "4 turns before the end, by the stop time-out of 1 s 3, the end of the caller 1" in text
-    assert "before the end" not in final()
 
 
 def test_unknown_and_duplicate_events_are_reported_if_any() -> None:
@@ -219,34 +173,11 @@ def test_unknown_and_duplicate_events_are_reported_if_any() -> None:
     assert not any(phrase in final() for phrase in ("does not know", "came twice", "latencies of its own"))
 
 
-IMPOSSIBLE = Contradictions(
-    (ContradictedValue("service", "endpointing", "longer_than_span", 3),), late_spans=12, revised_turns=2
-)
-
-
-def test_impossible_values_and_late_spans_are_reported_if_any() -> None:
-    text = words(final(summary=replace(material.summary(), contradictions=IMPOSSIBLE)))
-    assert "3 impossible values (3 × endpointing, reported: longer than the span that states it)" in text
-    assert "12 spans of services came late: 2 turns judged again" in text
-    assert not any(phrase in final() for phrase in ("impossible", "came late"))
-
-
 def test_cohorts_are_in_one_table_and_one_alone_is_not_compared() -> None:
     text = final()
     assert row(text, "control") == ["control", "91", "612 ms", "812 ms", "too few", "33.3 %", "0 %"]
     assert row(text, "streaming") == ["streaming", "91", "487 ms", "687 ms", "too few", "33.3 %", "0 %"]
     assert "Cohorts" not in final(summary=material.summary(cohorts=(material.cohort("control", 1),)))
-
-
-def test_the_evidence_of_the_measurement() -> None:
-    output = words(final())
-    assert "invalid 1 of 182 turns: 1 not said as recorded (frame lateness 1)" in output
-    assert "pacing p99 0.5 ms, pacing ≤ 2.0 ms, loop lag ≤ 3.0 ms (pacer: timerfd)" in output
-    assert "stamped by: kernel, receive lag ≤ 1.0 ms" in output
-    assert "sockets socket backlog ≤ 2,600 bytes" in output
-    assert "CPU ≤ 31 % of a core, GC pauses ≤ 4.0 ms, clock moved +0.0 ms" in output
-    assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in output
-    assert "182 of 182 received" in output
 
 
 def test_estimates_of_many_turns_are_marked() -> None:
@@ -292,13 +223,6 @@ def test_the_shares_of_several_processes_are_shown() -> None:
     assert "all 2 ended as they should; 100 turns each, ≤ 41 % of a core in 3 of 4 s" in alike
 
 
-def test_full_sockets_are_reported_with_their_cost() -> None:
-    figures = {"frames_held_up": 1_204, "send_blocked_worst_ns": 340_000_000}
-    strained = replace(material.summary().generator, figures=figures)
-    output = words(final(summary=material.summary(generator=strained)))
-    assert "frames held up 1,204, full socket ≤ 340 ms" in output
-
-
 def test_lost_telemetry_and_invalid_turns_are_not_hidden() -> None:
     limited = material.summary(
         turns=TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10}),
@@ -319,29 +243,11 @@ def test_lost_telemetry_and_invalid_turns_are_not_hidden() -> None:
     assert "on 12 turns: p50 0.4 ms, p99 too few, largest 0.9 ms" in output
 
 
-def test_unread_turns_are_named_with_count_and_longest_time() -> None:
-    counts = TurnCounts(total=41, ok=40, invalid=1, by_outcome={"ok": 40, "invalid": 1}, endpoint_did_not_read=8)
-    stalled = replace(material.summary().generator, figures={"send_blocked_worst_ns": 5_812 * MS})
-    output = words(final(summary=material.summary(counts, generator=stalled)))
-    assert (
-        "not read the endpoint did not read in 8 of 40 turns (for up to 5,812 ms): they count, timed from when the"
-        " caller spoke"
-    ) in output
-    assert "not read" not in words(final(summary=material.summary()))
-
-
 def test_remarks_on_answers_are_below_failures() -> None:
     remark = "the endpoint cut its reply short (content_filter)"
     output = words(final(summary=material.summary(remarks=(RemarkCount(remark, 7),))))
     assert f"7 {remark}" in output
     assert "remarked" not in words(final(summary=material.summary()))
-
-
-def test_cut_turns_not_read_are_counted_among_existing_turns() -> None:
-    counts = TurnCounts(total=26, ok=0, invalid=1, by_outcome={"cut": 25, "invalid": 1}, endpoint_did_not_read=25)
-    output = words(final(summary=material.summary(counts)))
-    assert "the endpoint did not read in 25 of 25 turns" in output
-    assert "those that were cut do not count" in output
 
 
 def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
@@ -471,3 +377,10 @@ def test_the_corpus_row_states_the_edges_once(stated: dict[str, Any], phrase: st
     corpus = RunCorpus(name="mine", kind="generated", utterances=48, licenses=("CC0-1.0",), **stated)
     rows = dict(run_rows(material.run_info(corpus=corpus), material.summary()))
     assert rows["corpus"] == f"mine: generated speech, 48 utterances (CC0-1.0){phrase} · noise babble · 10 dB SNR"
+
+
+def test_unreported_intent_and_missing_stop_are_not_zero() -> None:
+    output = dict(behavior_rows(material.summary(behavior=Behavior(barge_ins=1, intents_expected=4))))
+    assert output["intent"] == "not reported by the endpoint"
+    assert output["barge-in"] == "1 interruption, 0 % answered after it, no stop was measured"
+    assert behavior_rows(material.summary(turns=TurnCounts(10, 10, 0, {"ok": 10}))) == []
