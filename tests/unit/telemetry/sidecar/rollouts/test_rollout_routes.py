@@ -1,7 +1,6 @@
 """Routes of rollouts, status by status: only a current verdict promotes or rolls back."""
 
 import asyncio
-import json
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -64,9 +63,10 @@ def state(decision: Decision, **changes: Any) -> RolloutState:
 class Answers:
     """The routes over rollouts that nobody looks at; `now_s` is the clock."""
 
-    def __init__(self, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None, *names: str) -> None:
         self.now_s = 0.0
-        evaluator = SimpleNamespace(settings=(RolloutSetting("streaming", "plan.toml"),), every_s=60.0)
+        settings = tuple(RolloutSetting(name, f"{name}.toml") for name in names or ("streaming",))
+        evaluator = SimpleNamespace(settings=settings, every_s=60.0)
         self.states = RolloutStates(cast(Any, evaluator), monotonic_s=lambda: self.now_s)
         self.app = Starlette(routes=routes(self.states, Access(token)))
 
@@ -231,29 +231,22 @@ def test_gauges_are_openmetrics_and_never_promote_when_stale() -> None:
 
 
 def test_a_page_without_rollouts_stays_as_it_is() -> None:
-    link = RolloutStates(None)
-    assert list(rollout_families(link)) == []
-    refused = asyncio.run(_asked(link))
-    assert json.loads(refused.content)["error"].endswith("the sidecar was started without any")
-
-
-async def _asked(link: RolloutStates) -> httpx.Response:
-    transport = httpx.ASGITransport(app=Starlette(routes=routes(link, Access(None))))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
-        return await client.get("/v1/rollouts/x/verdict")
+    answers = Answers()
+    answers.states = RolloutStates(None)
+    assert list(rollout_families(answers.states)) == []
+    answers.app = Starlette(routes=routes(answers.states, Access(None)))
+    assert answers.ask("GET", "/x/verdict").json()["error"].endswith("the sidecar was started without any")
 
 
 def test_rollouts_are_evaluated_in_turn_and_unkept_ones_soon() -> None:
-    now_s = [100.0]
-    settings = (RolloutSetting("a", "a.toml"), RolloutSetting("b", "b.toml"))
-    states = RolloutStates(cast(Any, SimpleNamespace(settings=settings, every_s=60.0)), monotonic_s=lambda: now_s[0])
+    answers = Answers(None, "a", "b")
 
     def looked_at(name: str, at_s: float, sequence: int | None) -> tuple[str, float]:
-        now_s[0] = at_s
-        states.keep(state("hold", rollout=name, sequence=sequence))
-        return states.next_look()
+        answers.now_s = at_s
+        answers.states.keep(state("hold", rollout=name, sequence=sequence))
+        return answers.states.next_look()
 
-    assert states.next_look() == ("a", float("-inf"))
+    assert answers.states.next_look() == ("a", float("-inf"))
     assert looked_at("a", 100, 1) == ("b", float("-inf"))
     assert looked_at("b", 101, None) == ("b", 5)
     assert looked_at("b", 106, 1) == ("a", 54)
