@@ -235,25 +235,6 @@ def test_both_encodings_have_one_limit_of_nesting(kind: str, depth: int, *, take
     assert decoded.reasons == ([] if taken else ["span 'agent_turn': 1 of its attributes left out: nested too deeply"])
 
 
-def test_unknown_spans_are_stored_and_counted_by_name() -> None:
-    decoded = decoded_traces(_span(), "json")
-    assert (dict(decoded.unmapped), len(decoded.spans), decoded.rejected) == ({"/agent_turn": 1}, 1, 0)
-
-
-def test_only_the_turn_with_too_large_integers_is_rejected() -> None:
-    turns = [client_turn(0), client_turn(1, speech_end_perf_ns=2**62)]
-    decoded = decoded_traces(turns_request(turns).SerializeToString())
-    assert (decoded.turns, decoded.rejected) == (turns[:1], 1)
-    assert "too large to store" in decoded.reasons[0]
-
-
-def test_fields_of_a_newer_sender_are_counted() -> None:
-    request = turns_request([client_turn(0)])
-    request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="voice.turn.mood").value.string_value = "good"
-    decoded = decoded_traces(request.SerializeToString())
-    assert (decoded.turns, dict(decoded.unknown_turn_fields)) == ([client_turn(0)], {"voice.turn.mood": 1})
-
-
 def test_numbers_that_are_not_finite_or_not_there() -> None:
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
@@ -286,36 +267,6 @@ def test_metrics_that_would_take_much_memory_are_refused() -> None:
         decoded_metrics(b"\x0a\0" * 60_000)
     with pytest.raises(OtlpDecodeError, match="not a protobuf ExportMetricsServiceRequest"):
         decoded_metrics(b"\x0a\x04\x12\x02\x12\x01")
-
-
-def test_json_metrics() -> None:
-    def metric(name: str, kind: str, **point: object) -> dict[str, object]:
-        return {"name": name, kind: {"dataPoints": [{"timeUnixNano": "5", **point}]}}
-
-    body = {
-        "resourceMetrics": [
-            {
-                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "svc"}}]},
-                "scopeMetrics": [
-                    {
-                        "metrics": [
-                            metric("g", "gauge", asDouble=1.5),
-                            metric("s", "sum", asInt="3"),
-                            metric("n", "gauge", asDouble="NaN"),
-                            metric("none", "gauge", flags=1),
-                        ]
-                    }
-                ],
-            }
-        ]
-    }
-    decoded = decoded_metrics(json.dumps(body).encode(), "json")
-    assert [(p.name, p.value, p.unix_ns, p.service) for p in decoded.points] == [
-        ("g", 1.5, 5, "svc"),
-        ("s", 3.0, 5, "svc"),
-        ("none", None, 5, "svc"),
-    ]
-    assert (decoded.received, decoded.rejected) == (4, 1)
 
 
 def test_only_matching_token_is_authorized() -> None:

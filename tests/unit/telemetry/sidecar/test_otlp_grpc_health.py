@@ -1,8 +1,7 @@
-"""The health service under a context of the test: what it says, when it says it again, and what it refuses."""
+"""The health service under a context of the test: what it answers, and what it refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from telemetry.sidecar.otlp.grpc import SERVICES
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 
-SERVING, NOT_SERVING, UNKNOWN = b"\x08\1", b"\x08\2", b"\x08\3"
-TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
+SERVING = b"\x08\1"
 
 
 class AbortedError(Exception):
@@ -53,7 +51,7 @@ async def _checked(health: GrpcHealth, call: Call) -> bytes | grpc.StatusCode | 
     ("service", "answer"),
     [
         ("", SERVING),
-        (TRACES, SERVING),
+        ("opentelemetry.proto.collector.trace.v1.TraceService", SERVING),
         ("opentelemetry.proto.collector.metrics.v1.MetricsService", SERVING),
         ("opentelemetry.proto.collector.logs.v1.LogsService", grpc.StatusCode.NOT_FOUND),
         (b"\x0a\5cut", grpc.StatusCode.INVALID_ARGUMENT),
@@ -66,49 +64,6 @@ def test_health_check_answers_by_service(service: str | bytes, answer: object) -
         return await _checked(GrpcHealth(lambda: True, SERVICES), Call(service))
 
     assert asyncio.run(run()) == answer
-
-
-def test_health_follows_readiness_and_ends_as_not_serving() -> None:
-    async def run() -> list[object]:
-        ready = [False]
-        health = GrpcHealth(lambda: ready[0], SERVICES, every_s=0)
-        values: list[object] = [await _checked(health, Call())]
-        ready[0] = True
-        values.append(await _checked(health, Call()))
-        health.close()
-        values.append(await _checked(health, Call()))
-        return values
-
-    assert asyncio.run(run()) == [NOT_SERVING, SERVING, NOT_SERVING]
-
-
-def _watched(service: str, steps: list[Callable[[GrpcHealth, list[bool]], Any]]) -> tuple[list[bytes], int]:
-    """Return the answers to a watching call; each step follows an answer, and the last one closes."""
-
-    async def run() -> tuple[list[bytes], int]:
-        ready = [True]
-        health = GrpcHealth(lambda: ready[0], SERVICES, every_s=0)
-        left = list(steps)
-        answers: list[bytes] = []
-        async for answer in health.watch(_no_messages(), Call(service)):
-            answers.append(answer)
-            if left:
-                left.pop(0)(health, ready)
-        return answers, health.watchers
-
-    return asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def test_watch_gets_every_change_once_and_ends_with_sidecar() -> None:
-    def become(value: bool) -> Callable[[GrpcHealth, list[bool]], None]:
-        return lambda _health, ready: ready.__setitem__(0, value)
-
-    def close(health: GrpcHealth, _ready: list[bool]) -> None:
-        health.close()
-
-    assert _watched(TRACES, [become(False), become(True), close]) == ([SERVING, NOT_SERVING, SERVING, NOT_SERVING], 0)
-    assert _watched("", [close]) == ([SERVING, NOT_SERVING], 0)
-    assert _watched("else", [close]) == ([UNKNOWN], 0)
 
 
 def test_watchers_are_limited_and_one_that_leaves_makes_room() -> None:

@@ -20,18 +20,11 @@ from telemetry.sidecar.otlp.points import PARTS_MAX
 from telemetry.sidecar.storing import decode
 from tests.fixtures_sidecar import any_value, decode_metrics
 
+from .protobuf_bytes import far, field
+
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 TRACE_ID, SPAN_ID = bytes(range(16)), bytes(range(1, 9))
-
-
-def field_of_bytes(number: int, content: bytes) -> bytes:
-    """A field that holds bytes, a text or a message."""
-    size, head = len(content), bytearray([number << 3 | 2])
-    while size > 127:
-        head.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*head, size]) + content
 
 
 def _request() -> ExportMetricsServiceRequest:
@@ -230,15 +223,12 @@ def test_the_buckets_of_a_request_are_limited() -> None:
 def test_point_with_deep_attribute_is_refused(levels: int) -> None:
     request = _request()
     point = request.resource_metrics[0].scope_metrics[0].metrics[2].histogram.data_points[0]
-    point.attributes.add(key="deep")
-    value = b"\x18\1"
-    for _ in range(levels):
-        value = field_of_bytes(5, field_of_bytes(1, value))
-    deep = point.SerializeToString() + field_of_bytes(9, b"\x0a\4deep" + field_of_bytes(2, value))
+    deep = field(0x4A, b"\x0a\4deep" + field(0x12, far(levels)))
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
     items = [metric.SerializeToString() for metric in metrics]
-    items[2] = b"\x0a\1h" + field_of_bytes(9, field_of_bytes(1, deep))
-    body = field_of_bytes(1, field_of_bytes(2, b"".join(field_of_bytes(2, item) for item in items)))
+    items[2] = b"\x0a\1h" + field(0x4A, field(0x0A, point.SerializeToString() + deep))
+    whole = b"".join(field(0x12, item) for item in items)
+    body = field(0x0A, field(0x12, whole))
     decoded = decode_metrics([body, _request().SerializeToString()])
     assert [(outcome.fault, outcome.received, outcome.rejected) for outcome in decoded.requests] == [
         (None, 6, 1),

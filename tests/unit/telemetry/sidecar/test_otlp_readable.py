@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -21,44 +21,16 @@ from telemetry.sidecar.otlp.responses import success
 from telemetry.store.schema import span_from_row
 from tests.fixtures_sidecar import any_value, decode_traces, decoded_traces
 
+from .protobuf_bytes import far, field, in_arrays, in_pairs
+
 COUNT = "otel.dropped_attributes_count"
 # A character cut in half, and bytes that no text has.
 CUT, NO_TEXT = b"gr\xc3", b"\xff\xfe\xff"
 
 
-def _in_arrays(depth: int) -> AnyValue:
-    value = AnyValue(int_value=1)
-    for _ in range(depth):
-        value = AnyValue(array_value=ArrayValue(values=[value]))
-    return value
-
-
-def _in_pairs(depth: int) -> AnyValue:
-    value = AnyValue(int_value=1)
-    for _ in range(depth):
-        value = AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="k", value=value)]))
-    return value
-
-
-def _field(tag: int, content: bytes) -> bytes:
-    size, number = len(content), bytearray()
-    while size > 127:
-        number.append(size & 127 | 128)
-        size >>= 7
-    return bytes([tag, *number, size]) + content
-
-
-def _far(levels: int) -> bytes:
-    """An AnyValue nested further than Google's serializer goes."""
-    value = b"\x18\1"
-    for _ in range(levels):
-        value = _field(0x2A, _field(0x0A, value))
-    return value
-
-
 def _request(*spans: bytes, resource: bytes = b"", scope: bytes = b"") -> bytes:
-    items = b"".join(_field(0x12, span) for span in spans)
-    return _field(0x0A, _field(0x0A, resource) + _field(0x12, _field(0x0A, scope) + items))
+    items = b"".join(field(0x12, span) for span in spans)
+    return field(0x0A, field(0x0A, resource) + field(0x12, field(0x0A, scope) + items))
 
 
 def _span(number: int = 1, name: str = "x", **fields: object) -> bytes:
@@ -72,12 +44,12 @@ def _pair(key: str, value: object) -> KeyValue:
 
 
 @pytest.mark.parametrize("depth", [33, 40, 49])
-@pytest.mark.parametrize("nested", [_in_arrays, _in_pairs])
+@pytest.mark.parametrize("nested", [in_arrays, in_pairs])
 def test_a_deep_attribute_is_left_out_and_all_around_it_stored(depth: int, nested: Callable[[int], AnyValue]) -> None:
-    deep = _pair("deep", _in_arrays(depth))
+    deep = _pair("deep", in_arrays(depth))
     bad = _span(
         2,
-        attributes=[_pair("a", 1), deep, _pair("fits", nested(20)), _pair("deep", _in_arrays(34))],
+        attributes=[_pair("a", 1), deep, _pair("fits", nested(20)), _pair("deep", in_arrays(34))],
         events=[{"name": "e", "attributes": [deep, _pair("b", "c")]}],
         links=[{"attributes": [deep]}],
     )
@@ -96,18 +68,18 @@ def test_a_deep_attribute_is_left_out_and_all_around_it_stored(depth: int, neste
 
 
 def test_deeply_nested_value_is_left_out_on_both_paths() -> None:
-    deep = _field(0x4A, _field(0x0A, b"deep") + _field(0x12, _far(2000)))
+    deep = field(0x4A, field(0x0A, b"deep") + field(0x12, far(2000)))
     with pytest.raises(DecodeError):
         Span.FromString(deep)
-    decoded = decode_traces([_request(_span(1) + deep, resource=_field(0x0A, deep[3:]))])
+    decoded = decode_traces([_request(_span(1) + deep, resource=field(0x0A, deep[3:]))])
     (span,) = decoded.spans.to_pylist()
     assert span_from_row(span).attributes == {COUNT: 1}
 
 
 def test_a_deep_attribute_of_a_resource_or_a_scope_harms_no_span() -> None:
-    deep = _field(0x0A, b"deep") + _field(0x12, _far(200))
-    resource = _field(0x0A, deep) + _field(0x0A, _pair("service.name", "s").SerializeToString())
-    scope = _field(0x0A, b"scope") + _field(0x1A, deep) + _field(0x1A, b"\x0a\xff\x7f" + b"a" * 16_383)
+    deep = field(0x0A, b"deep") + field(0x12, far(200))
+    resource = field(0x0A, deep) + field(0x0A, _pair("service.name", "s").SerializeToString())
+    scope = field(0x0A, b"scope") + field(0x1A, deep) + field(0x1A, b"\x0a\xff\x7f" + b"a" * 16_383)
     decoded = decode_traces([_request(_span(1), _span(2), resource=resource, scope=scope)])
     for row in decoded.spans.to_pylist():
         span = span_from_row(row)
@@ -137,9 +109,15 @@ def _first_event(span: SpanRow) -> str:
 )
 @pytest.mark.parametrize(("text", "shown"), [(CUT, "gr\ufffd"), (NO_TEXT, "\ufffd" * 3)])
 def test_bytes_that_are_no_text_are_replaced(tag: int, read: Callable[[SpanRow], str], text: bytes, shown: str) -> None:
-    inner = {0x2A: text, 0x1A: text, 0x4A: _field(0x0A, text), 0x5A: _field(0x12, text), 0x7A: _field(0x12, text)}
+    inner = {
+        0x2A: text,
+        0x1A: text,
+        0x4A: field(0x0A, text),
+        0x5A: field(0x12, text),
+        0x7A: field(0x12, text),
+    }
     begun = b"\x39" + (1).to_bytes(8, "little")
-    span = b"\x0a\x10" + b"\1" * 16 + b"\x12\x08" + b"\2" * 8 + begun + _field(tag, inner[tag])
+    span = b"\x0a\x10" + b"\1" * 16 + b"\x12\x08" + b"\2" * 8 + begun + field(tag, inner[tag])
     decoded = decode_traces([_request(span, _span(3))])
     assert read(span_from_row(decoded.spans.to_pylist()[0])) == shown
     assert (decoded.spans.num_rows, decoded.requests[0].changed) == (2, 1)
@@ -163,9 +141,9 @@ def test_a_sender_is_warned_and_loses_no_item() -> None:
 def test_metric_loses_point_rather_than_attribute_of_its_series() -> None:
     metric = Metric(name="m")
     for depth in (1, 40, 2):
-        metric.histogram.data_points.add(count=depth).attributes.append(_pair("a", _in_arrays(depth)))
+        metric.histogram.data_points.add(count=depth).attributes.append(_pair("a", in_arrays(depth)))
     exemplar = metric.histogram.data_points[0].exemplars.add(as_int=1)
-    exemplar.filtered_attributes.append(_pair("a", _in_arrays(40)))
+    exemplar.filtered_attributes.append(_pair("a", in_arrays(40)))
     readable_metric = readable(metric.SerializeToString(), Metric)
     assert readable_metric is not None
     kept = Metric.FromString(readable_metric.payload).histogram.data_points
@@ -190,7 +168,7 @@ def test_json_is_read_without_its_malformed_parts() -> None:
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_span_with_any_change_is_read_or_refused(data: st.DataObject) -> None:
-    body = bytearray(_span(1, attributes=[_pair("a", [1, ["b"]]), _pair("c", _in_arrays(5))], events=[{"name": "ä"}]))
+    body = bytearray(_span(1, attributes=[_pair("a", [1, ["b"]]), _pair("c", in_arrays(5))], events=[{"name": "ä"}]))
     for _ in range(data.draw(st.integers(0, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
         body[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
@@ -222,8 +200,8 @@ def test_worst_bodies_take_time_in_proportion_to_length() -> None:
         return count
 
     def hostile(times: int) -> bytes:
-        wide = b"".join(_field(0x0A, _far(DEPTH_MAX - 2)) for _ in range(5)) + _field(0x0A, _far(DEPTH_MAX + 1))
-        return _field(0x4A, _field(0x12, _field(0x2A, wide))) * times
+        wide = b"".join(field(0x0A, far(DEPTH_MAX - 2)) for _ in range(5)) + field(0x0A, far(DEPTH_MAX + 1))
+        return field(0x4A, field(0x12, field(0x2A, wide))) * times
 
     assert calls(hostile(200)) < 11 * calls(hostile(20))
-    assert calls(_field(0x4A, _field(0x12, _far(20_000)))) < 500
+    assert calls(field(0x4A, field(0x12, far(20_000)))) < 500
