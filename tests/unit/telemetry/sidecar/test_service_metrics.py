@@ -76,13 +76,13 @@ def test_services_that_senders_make_up_do_not_grow_the_page() -> None:
     exposition = Exposition(clock_s=lambda: now_s[0])
     for index in range(SERVICES_MAX + 5):
         exposition.observe([reported(index, f"made up {index}\n")])
-    assert len(turns_of(exposition)) == SERVICES_MAX + 1
-    assert turns_of(exposition)[OTHER] == 5.0
+    shown = turns_of(exposition)
+    assert (len(shown), shown[OTHER]) == (SERVICES_MAX + 1, 5.0)
     # One that is not heard of any more gives way, and what takes its place begins at nothing.
     now_s[0] += IDLE_S + 1
     exposition.observe([reported(99, "new"), reported(100, "new")])
-    assert turns_of(exposition)["new"] == 2.0
-    assert len(turns_of(exposition)) == SERVICES_MAX + 1
+    shown = turns_of(exposition)
+    assert (len(shown), shown["new"]) == (SERVICES_MAX + 1, 2.0)
 
 
 def test_spans_that_no_adapter_knows_are_counted_by_name() -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,14 @@ class _Store:
         self.counted = len(self.groups)
 
 
-def _run(test: Callable[[Ingest, _Store], Awaitable[None]], **named: float) -> _Store:
-    store = _Store()
+Test = Callable[[Ingest, _Store], Coroutine[Any, Any, None]]
 
-    async def run() -> None:
+
+def ingesting(**named: float) -> Callable[[Test], Callable[[], None]]:
+    """Run a test in an event loop, with an ingest that has these settings and its store."""
+
+    async def run(test: Test) -> None:
+        store = _Store()
         ingest = Ingest(store, **named)
         ingest.start()
         try:
@@ -51,35 +56,31 @@ def _run(test: Callable[[Ingest, _Store], Awaitable[None]], **named: float) -> _
             store.goes_on.set()
             await ingest.stop()
 
-    asyncio.run(run())
-    return store
+    return lambda test: lambda: asyncio.run(run(test))
 
 
-def test_each_request_gets_its_own_answer() -> None:
-    async def test(ingest: Ingest, _store: _Store) -> None:
-        bodies = (b"a", b"bad", b"full", b"four")
-        asked = (ingest.take("traces", "protobuf", body) for body in bodies)
-        one, bad, full, four = await asyncio.gather(*asked, return_exceptions=True)
-        assert (one, four) == (Taken(1), Taken(4))
-        assert (type(bad), str(bad), type(full), str(full)) == (OtlpDecodeError, "no export", StoreError, "no room")
-        assert (ingest.bad_requests, ingest.refused_requests) == (1, 1)
-
-    _run(test)
+@ingesting()
+async def test_each_request_gets_its_own_answer(ingest: Ingest, store: _Store) -> None:
+    bodies = (b"a", b"bad", b"full", b"four")
+    asked = (ingest.take("traces", "protobuf", body) for body in bodies)
+    one, bad, full, four = await asyncio.gather(*asked, return_exceptions=True)
+    assert (one, four) == (Taken(1), Taken(4))
+    assert (type(bad), str(bad), type(full), str(full)) == (OtlpDecodeError, "no export", StoreError, "no room")
+    assert (ingest.bad_requests, ingest.refused_requests, store.decoded) == (1, 1, 4)
 
 
-def test_waiting_requests_are_stored_as_one_group_in_order() -> None:
-    async def test(ingest: Ingest, store: _Store) -> None:
-        store.goes_on.clear()
-        first = asyncio.create_task(ingest.take("traces", "protobuf", b"first"))
-        while not ingest.busy_s:  # noqa: ASYNC110 - another thread begins
-            await asyncio.sleep(0.001)
-        others = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(5)]
-        while store.decoded < 6:  # noqa: ASYNC110 - another thread decodes
-            await asyncio.sleep(0.001)
-        store.goes_on.set()
-        await asyncio.gather(first, *others)
-
-    store = _run(test)
+@ingesting()
+async def test_waiting_requests_are_stored_as_one_group_in_order(ingest: Ingest, store: _Store) -> None:
+    store.goes_on.clear()
+    first = asyncio.create_task(ingest.take("traces", "protobuf", b"first"))
+    while not ingest.busy_s:  # noqa: ASYNC110 - another thread begins
+        await asyncio.sleep(0.001)
+    others = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(5)]
+    while store.decoded < 6:  # noqa: ASYNC110 - another thread decodes
+        await asyncio.sleep(0.001)
+    store.goes_on.set()
+    await asyncio.gather(first, *others)
+    await ingest.stop()
     assert store.groups == [[b"first"], [b"0", b"1", b"2", b"3", b"4"]]
     assert store.counted == 2
 
@@ -88,6 +89,7 @@ def test_group_includes_requests_that_are_still_being_decoded(monkeypatch: pytes
     monkeypatch.setattr(ingest_module, "_GROUP_S", WAIT_S)
     both_wait = threading.Event()
 
+    @ingesting()
     async def test(ingest: Ingest, store: _Store) -> None:
         decode = store.decode
 
@@ -100,64 +102,58 @@ def test_group_includes_requests_that_are_still_being_decoded(monkeypatch: pytes
         await asyncio.sleep(0)
         both_wait.set()
         await asyncio.gather(*asked)
+        assert store.groups == [[b"first", b"second"]]
 
-    assert _run(test).groups == [[b"first", b"second"]]
+    test()
 
 
-def test_counts_read_after_answer_include_acknowledged_rows() -> None:
+@ingesting()
+async def test_counts_read_after_answer_include_acknowledged_rows(ingest: Ingest, store: _Store) -> None:
     counted = threading.Event()
 
-    async def test(ingest: Ingest, store: _Store) -> None:
-        def count() -> None:
-            assert counted.wait(WAIT_S)
-            store.counted = 1
+    def count() -> None:
+        assert counted.wait(WAIT_S)
+        store.counted = 1
 
-        store.count = count  # type: ignore[method-assign]
-        await ingest.take("traces", "protobuf", b"one")  # is answered although nothing is counted
-        assert store.counted == 0
+    store.count = count  # type: ignore[method-assign]
+    await ingest.take("traces", "protobuf", b"one")  # is answered although nothing is counted
+    assert store.counted == 0
 
-        def read() -> int:
-            with ingest.counting:
-                return store.counted
+    def read() -> int:
+        with ingest.counting:
+            return store.counted
 
-        reading = asyncio.create_task(asyncio.to_thread(read))
-        counted.set()
-        assert await reading == 1
-
-    _run(test)
+    reading = asyncio.create_task(asyncio.to_thread(read))
+    counted.set()
+    assert await reading == 1
 
 
-def test_requests_waiting_at_stop_are_stored_and_answered() -> None:
-    async def test(ingest: Ingest, store: _Store) -> None:
-        store.goes_on.clear()
-        asked = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(3)]
-        await asyncio.sleep(0)
-        store.goes_on.set()
-        await ingest.stop()
-        assert await asyncio.gather(*asked) == [Taken(1)] * 3
-
-    _run(test)
+@ingesting()
+async def test_requests_waiting_at_stop_are_stored_and_answered(ingest: Ingest, store: _Store) -> None:
+    store.goes_on.clear()
+    asked = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(3)]
+    await asyncio.sleep(0)
+    store.goes_on.set()
+    await ingest.stop()
+    assert await asyncio.gather(*asked) == [Taken(1)] * 3
 
 
-def test_request_waiting_too_long_is_refused_and_next_stored() -> None:
-    async def test(ingest: Ingest, store: _Store) -> None:
-        store.goes_on.clear()
-        with pytest.raises(Overloaded, match="send it again"):
-            await ingest.take("traces", "protobuf", b"late")
-        store.goes_on.set()
-        assert await ingest.take("traces", "protobuf", b"next") == Taken(4)
-        assert ingest.refused_requests == 1
-
-    _run(test, answer_within_s=0.05)
+@ingesting(answer_within_s=0.05)
+async def test_request_waiting_too_long_is_refused_and_next_stored(ingest: Ingest, store: _Store) -> None:
+    store.goes_on.clear()
+    with pytest.raises(Overloaded, match="send it again"):
+        await ingest.take("traces", "protobuf", b"late")
+    store.goes_on.set()
+    assert await ingest.take("traces", "protobuf", b"next") == Taken(4)
+    assert ingest.refused_requests == 1
 
 
-def test_group_failing_by_internal_error_is_refused_alone() -> None:
-    async def test(ingest: Ingest, _store: _Store) -> None:
-        with pytest.raises(StoreError, match="RuntimeError"):
-            await ingest.take("traces", "protobuf", b"fatal")
-        assert await ingest.take("traces", "protobuf", b"next") == Taken(4)
-
-    _run(test)
+@ingesting()
+async def test_group_failing_by_internal_error_is_refused_alone(ingest: Ingest, store: _Store) -> None:
+    with pytest.raises(StoreError, match="RuntimeError"):
+        await ingest.take("traces", "protobuf", b"fatal")
+    assert await ingest.take("traces", "protobuf", b"next") == Taken(4)
+    assert store.groups[-1] == [b"next"]
 
 
 def test_more_than_two_seconds_of_work_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,7 @@ def created_metrics() -> Iterator[None]:
     disable_created_metrics()
 
 
+@cache
 def page() -> str:
     """A page of a server with two engines, and metrics of others on it."""
     registry = CollectorRegistry()
