@@ -4,7 +4,7 @@ import contextlib
 import io
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from unittest import mock
@@ -55,9 +55,11 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def carried_out(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def carried_out(
+    *arguments: str, cwd: Path, program: Callable[[], None] = main, name: str = "voiceprobe"
+) -> subprocess.CompletedProcess[str]:
     """`voiceprobe` with these arguments in this process, where no second goes by until a command begins."""
-    out, err, command = io.StringIO(), io.StringIO(), ["voiceprobe", *arguments]
+    out, err, command = io.StringIO(), io.StringIO(), [name, *arguments]
     code: object = 0
     with (
         contextlib.chdir(cwd),
@@ -66,7 +68,7 @@ def carried_out(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         mock.patch.object(sys, "argv", command),
     ):
         try:
-            main()
+            program()
         except SystemExit as ended:
             code = ended.code
     return subprocess.CompletedProcess(command, int(str(code or 0)), out.getvalue(), err.getvalue())

@@ -1,15 +1,18 @@
-"""The assistant as a real process, and a plain caller to talk to it with."""
+"""The assistant as a real process or on a thread of the test, and a plain caller to talk to it with."""
 
 import asyncio
 import base64
+import functools
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import soxr
@@ -17,22 +20,34 @@ from numpy.typing import NDArray
 from websockets.asyncio.client import ClientConnection, connect
 
 from corpora.manifest.library import BUNDLED, open_corpus
+from loadtest.targets.assistant import engines
+from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.command import main
+from loadtest.targets.assistant.config import Assignment, AssistantConfig, build_config
+from loadtest.targets.assistant.server import AssistantServer
+from tests.integration.commands import carried_out
 
 RATE = 24_000
 FRAME = 480
 Event = dict[str, Any]
 # Short declared delays, so that a turn takes well under a second.
-QUICK = (
-    "--corpus", BUNDLED, "--asr-delay", "constant:30ms", "--llm-ttft", "constant:40ms", "--llm-gap", "constant:2ms",
-    "--tts-delay", "constant:20ms", "--tts-pace", "0", "--asr-partial-delay", "constant:300ms",
-)  # fmt: skip
+QUICK = {
+    "corpus": BUNDLED,
+    "asr_delay": "constant:30ms",
+    "llm_ttft": "constant:40ms",
+    "llm_gap": "constant:2ms",
+    "tts_delay": "constant:20ms",
+    "tts_pace": "0",
+    "asr_partial_delay": "constant:300ms",
+}
 
 
 @contextmanager
-def assistant(*flags: str, quick: bool = True, environment: dict[str, str] | None = None) -> Iterator[str]:
+def assistant(*flags: str, quick: bool = True) -> Generator[str]:
     """Run an assistant; gives its URL. It must end cleanly on SIGTERM."""
-    command = [sys.executable, "-m", "loadtest.targets.assistant", *(QUICK if quick else ()), *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
+    usual = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.items()] if quick else []
+    command = [sys.executable, "-m", "loadtest.targets.assistant", *usual, *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
@@ -48,12 +63,59 @@ def assistant(*flags: str, quick: bool = True, environment: dict[str, str] | Non
             process.stdout.close()
 
 
+# Its clips take half a second to read, and no engine changes what it gets.
+_known_clips = functools.cache(engines.known_clips)
+
+
+def engines_of(config: AssistantConfig, clock: Clock) -> engines.Engines:
+    """Build engines; the clips of a recognizer by script are read once in a process."""
+    with mock.patch.object(engines, "known_clips", _known_clips):
+        return engines.build_engines(config, clock)
+
+
+def refused(*flags: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run an assistant that cannot start, in this process; what it printed."""
+    # A process that serves keeps the short interval for the rest of its life; this one has other tests to run.
+    with mock.patch.object(sys, "setswitchinterval"), mock.patch.object(engines, "known_clips", _known_clips):
+        return carried_out(*flags, cwd=cwd, program=main, name="voiceprobe assistant")
+
+
+@contextmanager
+def hosted(**settings: object) -> Generator[str]:
+    """Run an assistant on a thread of the test, which costs no process; gives its URL."""
+    config, clock = build_config({**QUICK, **settings}), Clock()
+    parts = engines_of(config, clock)
+
+    def assign(call_id: str) -> Assignment:
+        return config.split.assign(call_id) if config.split else Assignment()
+
+    server = AssistantServer(config, parts, clock, None, assign)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def wait_for(work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(180)
+
+    try:
+        wait_for(parts.start())
+        wait_for(server.start())
+        yield server.url
+    finally:
+        wait_for(server.stop())
+        wait_for(parts.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(60)
+        loop.close()
+
+
+@functools.cache
 def clip(utterance_id: str) -> tuple[NDArray[np.int16], str]:
     """A bundled clip at the wire's rate, and its words."""
-    corpus = open_corpus(BUNDLED)
+    corpus = open_corpus(BUNDLED, check_clips=False)
     utterance = next(u for u in corpus.utterances if u.id == utterance_id)
     samples = soxr.resample(corpus.read(utterance), utterance.sample_rate_hz, RATE)
-    return (np.clip(samples, -1, 1) * 32767).astype(np.int16), utterance.text
+    return (np.clip(samples, -1, 1) * 32767).astype(np.int16), utterance.text or ""
 
 
 def silence(seconds: float) -> NDArray[np.int16]:
@@ -104,7 +166,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def call(url: str, **options: Any) -> AsyncIterator[Caller]:
+async def call(url: str, **options: Any) -> AsyncGenerator[Caller]:
     async with connect(url, compression=None, **options) as connection:
         caller = Caller(connection)
         await caller.until("session.created")

@@ -1,4 +1,4 @@
-"""Whole calls against a real assistant process."""
+"""Whole calls against the assistant, as a real process or on a thread."""
 
 import asyncio
 import base64
@@ -15,12 +15,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from loadtest.audio.onset import AudibleSpan
+from loadtest.run import processes
 from tests import asking
-from tests.integration.assistant.assistant_process import RATE, Caller, assistant, call, clip, injected, silence
+from tests.integration.assistant.assistant_process import (
+    RATE,
+    Caller,
+    assistant,
+    call,
+    clip,
+    hosted,
+    injected,
+    refused,
+    silence,
+)
 from tests.programs import needed
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
@@ -196,7 +208,6 @@ def test_telephone_audio_both_ways(url: str) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.slow
 def test_caller_speaking_into_reply_cancels_it() -> None:
     async def work(url: str) -> None:
         async with call(url) as caller:
@@ -225,61 +236,41 @@ def test_caller_speaking_into_reply_cancels_it() -> None:
             await caller.speak(pcm)
             assert (await caller.until("response.done"))["response"]["status"] == "completed"
 
-    with assistant("--tts-pace", "2.0") as url:
+    with hosted(tts_pace=2.0) as url:
         asyncio.run(work(url))
         asyncio.run(held(url))
 
 
-@pytest.mark.slow
 def test_missed_deadline_falls_back_to_a_rule() -> None:
     async def work(url: str) -> dict[str, str]:
         async with call(url) as caller:
             await caller.update(VAD)
             return (await one_turn(caller, "home-stop"))["response"]["metadata"]  # type: ignore[index] - JSON
 
-    with assistant("--llm-ttft", "constant:20s", "--llm-deadline", "100ms") as url:
+    with hosted(llm_ttft="constant:20s", llm_deadline="100ms") as url:
         reported = asyncio.run(work(url))
     assert (reported["voice.fallback"], reported["voice.route"]) == ("rule", "rule")
 
 
-@pytest.mark.slow
 def test_cache_in_a_real_redis(tmp_path: Path) -> None:
-    path = tmp_path / "redis.sock"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    redis = subprocess.Popen(
-        [needed("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert redis.stdout is not None
-    assert any("Ready to accept connections" in line for line in redis.stdout), path
-
     async def ask(url: str) -> dict[str, str]:
         async with call(url) as caller:
             await caller.update(VAD)
             return (await one_turn(caller, "home-stop"))["response"]["metadata"]  # type: ignore[index] - JSON
 
-    try:
-        address = f"redis://127.0.0.1:{port}/0"
-        with assistant("--cache-url", address) as url:
+    needed("redis-server")
+    with processes.redis_server(tmp_path, "--save", "") as address:
+        assert address is not None
+        with hosted(cache_url=address) as url:
             assert asyncio.run(ask(url))["voice.cache_hit"] == "false"
-        with assistant("--cache-url", address) as url:
+        with hosted(cache_url=address) as url:
             hit = asyncio.run(ask(url))
             assert (hit["voice.cache_hit"], hit["voice.cache_tier"]) == ("true", "central")
-            redis.kill()
-            redis.wait()
+            redis.Redis.from_url(address).shutdown(nosave=True)
             down = asyncio.run(ask(url))
             assert (down["voice.cache_hit"], down["voice.route"]) == ("false", "local")
-    finally:
-        if redis.poll() is None:
-            redis.kill()
-        redis.wait()
-        redis.stdout.close()
 
 
-@pytest.mark.slow
 def test_token_health_paths_and_limits() -> None:
     async def status(url: str, **headers: str) -> int:
         try:
@@ -303,35 +294,29 @@ def test_token_health_paths_and_limits() -> None:
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1008
 
-    with assistant("--max-sessions", "1", environment={"VOICEPROBE_TOKEN": "s3cret"}) as url:
+    with hosted(max_sessions=1, token="s3cret") as url:
         health = url.replace("ws://", "http://").replace("/v1/realtime", "/healthz")
         assert asking.get(health).status_code == 200
         asyncio.run(work(url))
 
 
-@pytest.mark.slow
-def test_bad_configuration_and_taken_port_exit_2() -> None:
-    def start(*flags: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "loadtest.targets.assistant", *flags]
-        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-
-    bad = start("--host", "0.0.0.0", "--asr", "magic")
+def test_bad_configuration_and_taken_port_exit_2(tmp_path: Path) -> None:
+    bad = refused("--host", "0.0.0.0", "--asr", "magic", cwd=tmp_path)
     assert (bad.returncode, bad.stdout) == (2, "")
     assert len(bad.stderr.splitlines()) == 2
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = start("--port", str(port))
-        nowhere = start("--host", "name.invalid", "--token", "t")
+        not_free = refused("--port", str(port), cwd=tmp_path)
+        nowhere = refused("--host", "name.invalid", "--token", "t", cwd=tmp_path)
     where = f"The assistant cannot listen on 127.0.0.1:{port}"
-    assert (refused.returncode, refused.stderr) == (2, f"{where} (Address already in use); choose another --port.\n")
+    assert (not_free.returncode, not_free.stderr) == (2, f"{where} (Address already in use); choose another --port.\n")
     assert nowhere.returncode == 2
     assert re.fullmatch(r"The assistant cannot listen on name.invalid:\d+ \([A-Z][^\n]+\); .*\n", nowhere.stderr)
-    assert "Traceback" not in refused.stderr + bad.stderr
+    assert "Traceback" not in not_free.stderr + bad.stderr
 
 
-@pytest.mark.slow
 def test_sigterm_in_the_middle_of_a_call_is_a_clean_end() -> None:
     command = [sys.executable, "-m", "loadtest.targets.assistant"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -367,7 +352,7 @@ def test_answer_begun_on_partial_transcript_reports_its_work() -> None:
             await caller.speak(pcm, silence(0.8), realtime=True)
             return await caller.until("response.done")
 
-    with assistant("--llm-speculate", "true") as url:
+    with hosted(llm_speculate=True) as url:
         done = asyncio.run(work(url))
     took = json.loads(done["response"]["metadata"]["voice.work"])
     assert took["speculative_starts"] >= took["wrong_starts"] >= 0

@@ -13,7 +13,7 @@ from openai.types.realtime.realtime_client_event import RealtimeClientEvent
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from tests.integration.assistant.assistant_process import Caller, assistant, call, clip, silence
+from tests.integration.assistant.assistant_process import Caller, call, clip, hosted, silence
 
 TEXT = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
 # By client event: (fields, the server event that answers it). A name in braces is an id from the call so far.
@@ -55,7 +55,7 @@ CLIENT_EVENTS: TypeAdapter[Any] = TypeAdapter(RealtimeClientEvent)
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with assistant() as running:
+    with hosted() as running:
         yield running
 
 

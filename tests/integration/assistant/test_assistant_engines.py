@@ -5,15 +5,14 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.audio.onset import AudibleSpan
@@ -22,17 +21,17 @@ from loadtest.run.processes import ROOT
 from loadtest.targets.assistant import workers
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import build_config
-from loadtest.targets.assistant.engines import build_engines
 from loadtest.targets.assistant.interfaces import TtsFailed
 from loadtest.targets.assistant.real import environment
 from loadtest.targets.assistant.turn import ServedVariant
-from tests.integration.assistant.assistant_process import RATE, assistant, call, clip, silence
+from tests.fixtures_forwarding import UpstreamServer
+from tests.integration.assistant.assistant_process import RATE, assistant, call, clip, engines_of, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
 
 
 def engines(**settings: object) -> ServedVariant:
-    return build_engines(build_config(settings), Clock()).default
+    return engines_of(build_config(settings), Clock()).default
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def models() -> Iterator[None]:
 
 
 @contextmanager
-def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def http_server(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -227,27 +226,7 @@ async def _recognized(pcm: np.ndarray) -> str:
     return text
 
 
-class _Collector(BaseHTTPRequestHandler):
-    spans: list[Any]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/v1/traces":
-            if self.headers.get("Content-Encoding") == "gzip":
-                import gzip
-
-                body = gzip.decompress(body)
-            request = ExportTraceServiceRequest.FromString(body)
-            type(self).spans += [s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans]
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
-
-
 def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
-    _Collector.spans = []
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
     async def work(url: str) -> dict[str, Any]:
@@ -259,13 +238,14 @@ def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
             return await caller.until("response.done")
 
     with (
-        http_server(_Collector) as collector,
-        assistant("--otlp", collector, "--cohort", "treatment=1", "--run-id", "run-7") as url,
+        closing(UpstreamServer()) as collector,
+        assistant("--otlp", collector.url, "--cohort", "treatment=1", "--run-id", "run-7") as url,
     ):
         done = asyncio.run(work(url))["response"]
-    spans = {span.name: span for span in _Collector.spans}
+    sent = collector.spans()
+    spans = {span.name: span for span in sent}
     assert {"voice.call", "voice.turn", "voice.asr", "voice.llm", "voice.tts"} <= set(spans)
-    assert {span.trace_id.hex() for span in _Collector.spans} == {trace}
+    assert {span.trace_id.hex() for span in sent} == {trace}
     assert spans["voice.call"].parent_span_id.hex() == parent
     assert spans["voice.turn"].parent_span_id == spans["voice.call"].span_id
     values = {a.key.removeprefix("voice.turn."): a.value for a in spans["voice.turn"].attributes}

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -11,30 +9,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, PayloadTooBig
 
-from corpora.manifest.library import BUNDLED
 from loadtest.targets.assistant import server
-from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import build_config
-from loadtest.targets.assistant.engines import build_engines
-from tests.integration.assistant.assistant_process import Caller, call, clip, injected, silence
+from tests.integration.assistant.assistant_process import Caller, call, clip, hosted, injected, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
-
-
-@asynccontextmanager
-async def misbehaving(fault: str, **settings: object) -> AsyncIterator[str]:
-    config = build_config(
-        {"corpus": BUNDLED, "fault": fault, "tts_pace": 0, "llm_ttft": "none", "llm_gap": "none", **settings}
-    )
-    engines = build_engines(config, Clock())
-    serving = server.AssistantServer(config, engines, Clock(), None)
-    await engines.start()
-    await serving.start()
-    try:
-        yield serving.url
-    finally:
-        await serving.stop()
-        await engines.stop()
 
 
 async def ask(caller: Caller) -> None:
@@ -44,18 +23,19 @@ async def ask(caller: Caller) -> None:
 
 
 def test_never_answer() -> None:
-    async def work() -> None:
-        async with misbehaving("never-answer") as url, call(url) as caller:
+    async def work(url: str) -> None:
+        async with call(url) as caller:
             await ask(caller)
             with pytest.raises(TimeoutError):
                 await caller.until("input_audio_buffer.speech_started", seconds=1.0)
 
-    asyncio.run(work())
+    with hosted(fault="never-answer") as url:
+        asyncio.run(work(url))
 
 
 def test_garbage() -> None:
-    async def work() -> list[str | bytes]:
-        async with misbehaving("garbage") as url, call(url) as caller:
+    async def work(url: str) -> list[str | bytes]:
+        async with call(url) as caller:
             await ask(caller)
             received: list[str | bytes] = []
             async with asyncio.timeout(180):
@@ -65,7 +45,8 @@ def test_garbage() -> None:
                         return received
         return received
 
-    received = asyncio.run(work())
+    with hosted(fault="garbage") as url:
+        received = asyncio.run(work(url))
     assert any(isinstance(message, bytes) for message in received)
     unreadable = 0
     for message in received:
@@ -79,45 +60,47 @@ def test_garbage() -> None:
 
 
 def test_drop_mid_turn() -> None:
-    async def work() -> None:
-        async with misbehaving("drop-mid-turn") as url, call(url) as caller:
+    async def work(url: str) -> None:
+        async with call(url) as caller:
             await ask(caller)
             with pytest.raises(ConnectionClosedError):
                 await caller.until("response.done")
             assert caller.types().count("response.output_audio.delta") == 2
 
-    asyncio.run(work())
+    with hosted(fault="drop-mid-turn") as url:
+        asyncio.run(work(url))
 
 
 def test_oversized_message() -> None:
-    async def work() -> None:
-        async with misbehaving("oversized-message") as url:
-            async with call(url) as caller:
-                await ask(caller)
-                with pytest.raises(ConnectionClosedError) as closed:
-                    await caller.until("response.done")
-                assert isinstance(closed.value.__cause__, PayloadTooBig) or "1009" in str(closed.value)
-            async with call(url, max_size=None) as caller:
-                await ask(caller)
-                assert (await caller.until("response.done"))["response"]["status"] == "completed"
-                assert caller.types().count("voiceprobe.oversized") == 1
+    async def work(url: str) -> None:
+        async with call(url) as caller:
+            await ask(caller)
+            with pytest.raises(ConnectionClosedError) as closed:
+                await caller.until("response.done")
+            assert isinstance(closed.value.__cause__, PayloadTooBig) or "1009" in str(closed.value)
+        async with call(url, max_size=None) as caller:
+            await ask(caller)
+            assert (await caller.until("response.done"))["response"]["status"] == "completed"
+            assert caller.types().count("voiceprobe.oversized") == 1
 
-    asyncio.run(work())
+    with hosted(fault="oversized-message") as url:
+        asyncio.run(work(url))
 
 
 def test_unknown_messages() -> None:
-    async def work() -> None:
-        async with misbehaving("unknown-messages") as url, call(url) as caller:
+    async def work(url: str) -> None:
+        async with call(url) as caller:
             await ask(caller)
             assert (await caller.until("response.done"))["response"]["status"] == "completed"
             assert sum(kind.startswith("voiceprobe.unknown.") for kind in caller.types()) > 10
 
-    asyncio.run(work())
+    with hosted(fault="unknown-messages") as url:
+        asyncio.run(work(url))
 
 
 def test_answer_before_question() -> None:
-    async def work() -> None:
-        async with misbehaving("answer-before-question") as url, call(url) as caller:
+    async def work(url: str) -> None:
+        async with call(url) as caller:
             await caller.update(VAD)
             early = await caller.until("response.done")
             assert len(caller.audio()) > 1000
@@ -127,12 +110,13 @@ def test_answer_before_question() -> None:
             late = await caller.until("response.done")
             assert late["response"]["id"] != early["response"]["id"]
 
-    asyncio.run(work())
+    with hosted(fault="answer-before-question") as url:
+        asyncio.run(work(url))
 
 
 def test_wrong_rate() -> None:
-    async def work() -> None:
-        async with misbehaving("wrong-rate") as url, call(url) as caller:
+    async def work(url: str) -> None:
+        async with call(url) as caller:
             await ask(caller)
             done = await caller.until("response.done")
             declared = injected(done)["reply_audio_ns"] * 24_000 / 1e9
@@ -142,39 +126,40 @@ def test_wrong_rate() -> None:
             # The hum has 140 Hz; played at the declared 24 kHz it sounds three times as high.
             assert np.argmax(spectrum) * 24_000 / len(heard) == pytest.approx(420, abs=20)
 
-    asyncio.run(work())
+    with hosted(fault="wrong-rate") as url:
+        asyncio.run(work(url))
 
 
 def test_half_open() -> None:
-    async def work() -> None:
-        async with misbehaving("half-open") as url:
-            with pytest.raises(TimeoutError):
-                await connect(url, open_timeout=0.5)
+    async def work(url: str) -> None:
+        with pytest.raises(TimeoutError):
+            await connect(url, open_timeout=0.5)
 
-    asyncio.run(work())
+    with hosted(fault="half-open") as url:
+        asyncio.run(work(url))
 
 
 def test_refuse() -> None:
-    async def work() -> int:
-        async with misbehaving("refuse") as url:
-            with pytest.raises(InvalidStatus) as refused:
-                await connect(url)
-            return refused.value.response.status_code
+    async def work(url: str) -> int:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url)
+        return refused.value.response.status_code
 
-    assert asyncio.run(work()) == 503
+    with hosted(fault="refuse") as url:
+        assert asyncio.run(work(url)) == 503
 
 
 def test_slow_accept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.SLOW_ACCEPT_S == 3.0
     monkeypatch.setattr(server, "SLOW_ACCEPT_S", 0.3)
 
-    async def work() -> float:
-        async with misbehaving("slow-accept") as url:
-            begun = asyncio.get_running_loop().time()
-            async with call(url):
-                return asyncio.get_running_loop().time() - begun
+    async def work(url: str) -> float:
+        begun = asyncio.get_running_loop().time()
+        async with call(url):
+            return asyncio.get_running_loop().time() - begun
 
-    assert asyncio.run(work()) >= 0.3
+    with hosted(fault="slow-accept") as url:
+        assert asyncio.run(work(url)) >= 0.3
 
 
 def test_only_chosen_calls_get_fault_and_others_are_unaffected() -> None:
@@ -191,8 +176,8 @@ def test_only_chosen_calls_get_fault_and_others_are_unaffected() -> None:
                 return "drop-mid-turn"
             return None
 
-    async def work() -> list[Any]:
-        async with misbehaving("drop-mid-turn", fault_share=0.5, fault_seed=2) as url:
-            return [await one(url) for _ in range(4)]
+    async def work(url: str) -> list[Any]:
+        return [await one(url) for _ in range(4)]
 
-    assert asyncio.run(work()) == expected
+    with hosted(fault="drop-mid-turn", fault_share=0.5, fault_seed=2) as url:
+        assert asyncio.run(work(url)) == expected

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ from loadtest.targets.assistant.flags import FlagAssigner
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
-from tests.integration.assistant.assistant_process import assistant, call
+from tests.integration.assistant.assistant_process import assistant, call, refused
 from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 
@@ -134,14 +132,8 @@ def test_unusable_flag_file_leaves_last_good_one_in_force(
 def test_unusable_flag_file_at_start_is_sentence_and_exit_code(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "flags.json").write_bytes(content)
     (tmp_path / "variants.toml").write_text(VARIANTS)
-    command = [sys.executable, "-m", "loadtest.targets.assistant", "--flags", str(tmp_path / "flags.json")]
-    done = subprocess.run(
-        [*command, "--variants", str(tmp_path / "variants.toml"), "--cohort-control", "stable"],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    given = ("--flags", "flags.json", "--variants", "variants.toml", "--cohort-control", "stable")
+    done = refused(*given, cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -207,13 +199,7 @@ def all_streaming(url: str) -> bool:
 
 def test_settings_of_variants_are_checked_together(tmp_path: Path) -> None:
     (tmp_path / "variants.toml").write_text('[fast]\nllm_ttft = "soon"\nport = 8080\n\n[slow]\nllm_deadline = "1h"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest.targets.assistant", "--variants", str(tmp_path / "variants.toml")],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    done = refused("--variants", "variants.toml", cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     lines = done.stderr.splitlines()
     assert len(lines) == 3

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from tests.integration.assistant.assistant_process import FRAME, RATE, assistant, clip, silence
+from tests.integration.assistant.assistant_process import FRAME, RATE, clip, hosted, silence
 
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    with assistant() as url:
+    with hosted() as url:
         yield url.replace("ws://", "http://").removesuffix("/realtime")
 
 

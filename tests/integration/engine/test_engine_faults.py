@@ -1,11 +1,10 @@
 """Faults of endpoints: each ends in the right outcome on the right turn and affects no other."""
 
-from pathlib import Path
-
 import pytest
 
 from telemetry.model.turns import Turn
-from tests.integration.calling import Callers, assistant
+from tests.integration.assistant.assistant_process import hosted
+from tests.integration.calling import Callers
 from tests.nightly import nightly_after
 
 # fault, outcome of the calls that it hits, a part of the reason
@@ -33,10 +32,8 @@ def _hit(url: str, fault: str) -> list[Turn]:
 
 
 @pytest.mark.parametrize(("fault", "outcome", "reason"), nightly_after(1, CASES), ids=[case[0] for case in CASES])
-def test_fault_has_its_outcome_and_other_callers_are_unaffected(
-    tmp_path: Path, fault: str, outcome: str, reason: str | None
-) -> None:
-    with assistant(tmp_path, "--fault", fault, "--fault-share", "0.5") as url:
+def test_fault_has_its_outcome_and_other_callers_are_unaffected(fault: str, outcome: str, reason: str | None) -> None:
+    with hosted(fault=fault, fault_share=0.5) as url:
         turns = _hit(url, fault)
     outcomes = [turn.outcome for turn in turns]
     output = [(turn.outcome, turn.outcome_reason) for turn in turns]

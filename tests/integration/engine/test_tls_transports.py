@@ -21,7 +21,8 @@ from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.turns import Turn
-from tests.integration.calling import Callers, assistant
+from tests.integration.assistant.assistant_process import hosted
+from tests.integration.calling import Callers
 from tests.integration.certificates import Authority, authority
 from tests.integration.engine.tls_door import served, tls_door
 from tests.integration.peers import processes
@@ -48,7 +49,7 @@ class Server:
 @contextlib.contextmanager
 def serving(protocol: str, folder: Path) -> Generator[Server]:
     if protocol == WEBSOCKET:
-        with assistant(folder) as url:
+        with hosted() as url:
             known = urllib.parse.urlsplit(url)
             yield Server(protocol, known.port or 0, "ws", "wss", known.path)
         return
@@ -76,7 +77,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def socket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(WEBSOCKET, tmp_path_factory.mktemp("server")) as running:
+    with serving(WEBSOCKET, tmp_path_factory.getbasetemp()) as running:
         yield running
 
 

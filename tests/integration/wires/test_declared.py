@@ -9,7 +9,8 @@ from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
 from loadtest.run.trial import TrialRequest, carry_out
-from tests.integration.calling import Callers, assistant
+from tests.integration.assistant.assistant_process import hosted
+from tests.integration.calling import Callers
 from tests.integration.commands import carried_out
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "protocols" / "openai-realtime.yaml"
@@ -17,8 +18,8 @@ METRICS_SEEN = ("speech_end", "endpoint", "asr_first_partial", "asr_final", "llm
 
 
 @pytest.mark.nightly
-def test_declared_wire_is_measured_like_the_wire_it_describes(tmp_path: Path) -> None:
-    with assistant(tmp_path) as url:
+def test_declared_wire_is_measured_like_the_wire_it_describes() -> None:
+    with hosted() as url:
         (turns,) = Callers(
             url, 1, 2, protocol="declared", endpointing_ms=None, wire_settings={"spec": str(EXAMPLE)}
         ).call()
@@ -42,7 +43,7 @@ def test_try_shows_what_was_recognized_and_what_was_not(tmp_path: Path) -> None:
     spec["events"] = [rule for rule in spec["events"] if rule["is"] not in ("final", "speech_started")]
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump(spec))
-    with assistant(tmp_path) as url:
+    with hosted() as url:
         code, text = shown(url, changed)
         refused, reason = shown(url.replace("/v1/", "/elsewhere/"), changed)
     assert code is ExitCode.OK, text
