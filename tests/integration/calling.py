@@ -22,7 +22,7 @@ from loadtest.engine.transports.opening import can_be_paced
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.run import processes
-from loadtest.scenario.behavior import CallerBehavior, parse_patience, parse_think
+from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_patience, parse_point, parse_think
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import PreparedCorpus, prepare
 from loadtest.swarm.planner import CallPlanner
@@ -175,6 +175,12 @@ class Callers:
             pacer=engine.pacer_of(call),
             not_observable=protocol.capabilities.not_observable,
         )
+
+
+def interrupting(point: str, turns: int = 2) -> CallerBehavior:
+    """Return the behavior of callers who speak into each reply at a point of it."""
+    barge_in = [BargeIn(share=1.0, after=parse_point(point))]
+    return CallerBehavior(turns=turns, think=parse_think(0.1), barge_in=barge_in)
 
 
 def reasons(turns: Sequence[Turn]) -> str:

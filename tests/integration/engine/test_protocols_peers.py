@@ -167,6 +167,7 @@ class Call:
             self.line.socket.sendall(preparer.frame(message, text=self.caller.capabilities.audio_is_text))
 
 
+@pytest.mark.nightly
 def test_a_turn_against_a_server_that_we_did_not_write(s2s_port: int) -> None:
     call = Call(s2s_port, CallerOptions(model="any", token="t"))
     call.until(EventKind.READY)
