@@ -21,9 +21,9 @@ KEPT = {
     "real peer of OpenAI Realtime": f"{HERE}/engine/test_engine_peer.py::test_callers_complete_calls_of_several_turns",
     "real client of OpenAI Realtime": f"{HERE}/assistant/test_assistant_openai_sdk.py::test_official_client_completes",
     "real peer of Pipecat": f"{HERE}/wires/test_wire_pipecat.py::test_conversations_have_every_stage",
-    "real peer of SmallWebRTC": f"{HERE}/wires/test_wire_webrtc.py::test_conversations_have_every_stage",
+    "real peer of SmallWebRTC": f"{HERE}/wires/test_wire_pipecat.py::test_conversations_have_every_stage[smallwebrtc",
     "real peer of LiveKit": f"{HERE}/wires/test_wire_livekit.py::test_conversation_with_barge_in",
-    "real peer of telephony": f"{HERE}/wires/test_telephony_peer.py::test_a_call[twilio",
+    "real peer of telephony": f"{HERE}/wires/test_wire_pipecat.py::test_telephone_calls[twilio",
     "real client of Deepgram": f"{HERE}/wires/test_wire_deepgram.py::test_official_client",
     "real client of ElevenLabs": f"{HERE}/wires/test_wire_elevenlabs.py::test_vendor_client",
     "real client of Gemini": f"{HERE}/wires/test_gemini_wire.py::test_vendor_client",
@@ -40,7 +40,10 @@ KEPT = {
     "voiceprobe dashboard": f"{HERE}/prometheus/test_dashboard_hosts.py::test_dashboard_answers_only",
     "voiceprobe deliver": f"{HERE}/cli/test_cli_deliver.py::test_undeliverable_spool_is_one_sentence",
     "voiceprobe sidecar": f"{HERE}/sidecar/test_sidecar_http.py::test_turns_are_stored_before_they_are_acknowledged",
-    # Where a command writes a result, the first of its flags that name a file is tried by a process of its own.
+    "voiceprobe demo": f"{HERE}/cli/test_cli_demo.py::test_the_demo_measures",
+    "voiceprobe llm": f"{HERE}/llm/test_llm_command.py::test_a_bench_is_measured",
+    "voiceprobe run": f"{HERE}/runs/test_cli_run.py::test_a_run_that_is_interrupted",
+    # Where another command writes a result, the first of its flags that name a file is tried by a process of its own.
     **{
         f"voiceprobe {command.split()[0]}": f"{HERE}/cli/test_cli_outputs.py::test_unwritable_output"
         f"_is_one_sentence_before_first_call[{command.replace(' ', '-')}-{flag}]"
@@ -50,14 +53,11 @@ KEPT = {
             "capacity": "--json",
             "compare": "--json",
             "corpus show": "--out",
-            "demo": "--json",
-            "llm": "--json",
             "pair": "--json",
             "protocol partials": "--out",
             "report": "--json",
             "rollout check": "--history",
             "rules": "--out",
-            "run": "--json",
             "runs": "--json",
             "store check": "--json",
             "techniques": "--html",

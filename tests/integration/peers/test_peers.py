@@ -58,7 +58,3 @@ def test_a_peer_that_ends_at_once_is_shown_with_its_last_words(tmp_path: Path) -
         processes.running(command, processes.free_port(), tmp_path / "log"),
     ):
         pass
-
-
-def test_pipecats_own_runner_answers(pipecat_port: int) -> None:
-    assert httpx.get(f"http://127.0.0.1:{pipecat_port}/status").json()["status"] == "ready"

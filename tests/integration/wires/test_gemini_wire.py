@@ -18,9 +18,8 @@ import pytest
 from loadtest.engine.tls import tls_client
 from loadtest.protocols.base import CallerOptions, SpokenText
 from loadtest.protocols.gemini.caller import GeminiCaller
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.turns import Turn
-from tests.integration.calling import Callers
+from tests.integration.calling import Callers, interrupting
 from tests.integration.certificates import authority
 from tests.integration.peers.processes import free_port, python_of, running
 from tests.integration.waiting import wait_until
@@ -177,16 +176,13 @@ TOOL = {
 
 @pytest.mark.nightly
 def test_tools_and_interruptions_with_automatic_and_manual_turns(tmp_path: Path) -> None:
-    behavior = CallerBehavior(
-        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
-    )
     with server(tmp_path) as peer:
         calls = [
             gevent.spawn(callers.call)
             for callers in (
                 peer.callers(wire_settings=TOOL),
-                peer.callers(behavior=behavior, wire_settings=STOPPED),
-                peer.callers(behavior=behavior, wire_settings=STOPPED, manual_turns=True),
+                peer.callers(behavior=interrupting("500ms"), wire_settings=STOPPED),
+                peer.callers(behavior=interrupting("500ms"), wire_settings=STOPPED, manual_turns=True),
             )
         ]
         gevent.joinall(calls, raise_error=True)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
-from tests.integration.calling import Callers
+from tests.integration.calling import Callers, interrupting
 from tests.integration.peers.processes import free_port, running
 from tests.integration.wires.brackets import Bracket, assert_measured
 
@@ -137,11 +136,8 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
 
 @pytest.mark.nightly
 def test_interrupting_caller_is_cleared_and_marks_are_answered(tmp_path: Path) -> None:
-    behavior = CallerBehavior(
-        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
-    )
     with agent(tmp_path, wire="twilio", delay_ms=100, clear=True, tone_ms=5000) as peer:
-        (turns,) = Callers(peer.url, 1, endpointing_ms=None, protocol="twilio", behavior=behavior).call()
+        (turns,) = Callers(peer.url, 1, endpointing_ms=None, protocol="twilio", behavior=interrupting("500ms")).call()
     cleared = peer.lines(call_id(0), "clear")
     assert cleared, "the agent interrupted its reply"
     answers = [line for line in peer.lines(call_id(0), "message") if line["fields"]["event"] == "mark"]

@@ -13,8 +13,7 @@ import pytest
 
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.registry import make_caller
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
-from tests.integration.calling import Callers, reasons
+from tests.integration.calling import Callers, interrupting, reasons
 from tests.integration.peers.processes import free_port, python_of, running
 from tests.integration.servers.deepgram_server import SCRIPT_S
 from tests.integration.waiting import wait_for_lines
@@ -86,11 +85,8 @@ def test_a_conversation_with_known_delays_and_a_tool(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_interrupting_caller_gets_no_more_of_the_reply(tmp_path: Path) -> None:
-    behavior = CallerBehavior(
-        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
-    )
     with agent(tmp_path, reply_ms=1500) as peer:
-        (turns,) = peer.callers(1, behavior=behavior).call()
+        (turns,) = peer.callers(1, behavior=interrupting("500ms")).call()
     assert [turn.turn_kind for turn in turns] == ["question", "barge_in"], reasons(turns)
     assert [turn.outcome for turn in turns] == ["ok", "ok"], reasons(turns)
     # Three seconds were sent within a tenth of one; the agent hears the caller after three loud frames.

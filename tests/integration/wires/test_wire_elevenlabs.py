@@ -19,8 +19,7 @@ from websockets.sync.client import connect
 
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.registry import make_caller
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
-from tests.integration.calling import Callers, reasons
+from tests.integration.calling import Callers, interrupting, reasons
 from tests.integration.peers import processes
 from tests.integration.servers.elevenlabs_server import HEARD, SCRIPT_S, SIGNATURE, TEXT
 from tests.integration.waiting import wait_for_lines
@@ -55,10 +54,7 @@ class Agent:
         return [line["got"] for line in self.lines() if "got" in line]
 
     def callers(self, **settings: Any) -> Callers:
-        made = Callers(self.url, 1, protocol="elevenlabs", endpointing_ms=None, clips=CLIPS)
-        for name, value in settings.items():
-            setattr(made, name, value)
-        return made
+        return Callers(self.url, 1, protocol="elevenlabs", endpointing_ms=None, clips=CLIPS, **settings)
 
 
 @contextmanager
@@ -170,12 +166,11 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
 
 @pytest.mark.nightly
 def test_interrupting_caller_gets_no_late_audio_of_old_answer(tmp_path: Path) -> None:
-    behavior = CallerBehavior(
-        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("300ms"))]
-    )
     with agent(tmp_path, 2_500) as peer:
         # Of an agent with the usual events: its replies end by silence.
-        run = peer.callers(behavior=behavior, wire_settings={"tools": TOOLS}, token="sk_test", longest_reply_s=20.0)
+        run = peer.callers(
+            behavior=interrupting("300ms"), wire_settings={"tools": TOOLS}, token="sk_test", longest_reply_s=20.0
+        )
         (turns,) = run.call()
     assert [turn.turn_kind for turn in turns] == ["question", "barge_in"], reasons(turns)
     assert [turn.outcome for turn in turns] == ["ok", "ok"], reasons(turns)

@@ -4,14 +4,14 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadtest.engine.engine import Engine
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from tests.integration.calling import Callers, in_order, reasons
+from tests.integration.calling import Callers, in_order, interrupting, reasons
 from tests.integration.peers import processes
 from tests.integration.servers.livekit_server import SCRIPT_S
 from tests.integration.waiting import wait_for_lines
@@ -23,7 +23,7 @@ WORD_MS = 250
 CLIPS = 4
 
 
-def called(tmp_path: Path, environment: Mapping[str, str], **settings: object) -> tuple[Callers, list[Turn]]:
+def called(tmp_path: Path, environment: Mapping[str, str], **settings: Any) -> tuple[Callers, list[Turn]]:
     """Call an agent that is started when the caller waits for it; the caller, and the turns that it heard."""
     port = processes.free_port()
     command, log = processes.livekit_console(port), tmp_path / "log"
@@ -38,21 +38,9 @@ def called(tmp_path: Path, environment: Mapping[str, str], **settings: object) -
     return run, turns
 
 
-def console(port: int, **settings: object) -> Callers:
-    run = Callers(
-        f"tcp-listen://127.0.0.1:{port}",
-        1,
-        protocol="livekit-console",
-        endpointing_ms=None,
-        clips=CLIPS,
-    )
-    for name, value in settings.items():
-        setattr(run, name, value)
-    return run
-
-
-def interrupting(point: str) -> CallerBehavior:
-    return CallerBehavior(turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point(point))])
+def console(port: int, **settings: Any) -> Callers:
+    url = f"tcp-listen://127.0.0.1:{port}"
+    return Callers(url, 1, protocol="livekit-console", endpointing_ms=None, clips=CLIPS, **settings)
 
 
 def test_conversation_with_barge_in_has_stages_and_agent_report(tmp_path: Path) -> None:

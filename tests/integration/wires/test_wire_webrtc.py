@@ -1,4 +1,4 @@
-"""Our callers over WebRTC: a real Pipecat bot, one of ours that answers after known delays, and servers that fail."""
+"""Our callers over WebRTC: a server of ours that answers after known delays, and servers that fail."""
 
 import contextlib
 import json
@@ -15,11 +15,8 @@ import pytest
 
 from loadtest.conversation.state import State
 from loadtest.engine.engine import Engine
-from loadtest.protocols.smallwebrtc.caller import SmallWebRtcCaller
-from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.metrics import METRICS
-from telemetry.model.turns import Turn
-from tests.integration.calling import Callers, in_order, reasons
+from tests.integration.calling import Callers, reasons
 from tests.integration.peers import processes
 from tests.integration.runs.provoking import TRIES
 from tests.integration.waiting import wait_for_lines
@@ -27,101 +24,14 @@ from tests.integration.waiting import wait_for_lines
 ROOT = Path(__file__).parents[3]
 MS = 1_000_000
 FRAME_NS = 20 * MS
-CLIPS = 4  # the next one is a question whose end Pipecat's detector of turns does not believe for 3 s
+CLIPS = 4
 # The delay of libopus's encoder at 48 kHz: 2.5 ms of overlap and 4 ms of look-ahead (RFC 6716). The endpoint's own
 # encoder delays what it sends by it, and a listener hears it that much later.
 LOOK_AHEAD_NS = 6_500_000
 
 
-def callers(url: str, count: int = 1, **settings: object) -> Callers:
-    made = Callers(url, count, protocol="smallwebrtc", endpointing_ms=None, clips=CLIPS)
-    for name, value in settings.items():
-        setattr(made, name, value)
-    return made
-
-
-# Pipecat's own runner.
-
-
-def test_conversations_have_every_stage_and_report_of_bot(pipecat_port: int) -> None:
-    run = callers(f"http://127.0.0.1:{pipecat_port}/api/offer", 2, turns_per_call=2)
-    calls = run.call()
-    for turns in calls:
-        assert [turn.outcome for turn in turns] == ["ok", "ok"], reasons(turns)
-        for turn in turns:
-            assert_stages(turn)
-    for exchange in run.exchanges:
-        assert exchange.service.latencies_ns["ScriptedLLM.ttfb"] >= 79 * MS
-        assert exchange.service.usage["output_tokens"] == 6
-
-
-def assert_stages(turn: Turn) -> None:
-    """Each stage is there, in the order in which the bot's parts work, and the reply is what the bot said."""
-    known = in_order(
-        turn.asr_final_perf_ns,
-        turn.endpoint_perf_ns,
-        turn.llm_first_token_perf_ns,
-        turn.first_audio_perf_ns,
-        turn.reply_end_perf_ns,
-    )
-    assert turn.asr_first_partial_perf_ns is not None
-    assert turn.asr_first_partial_perf_ns < known[0]
-    assert (turn.unknown_events, turn.duplicate_events) == (0, 0)
-    assert turn.receive_stamp == "user"
-    # Six words of a quarter of a second each. The bot paces them: a busy machine may stretch them, nothing shortens.
-    assert known[-1] - known[-2] >= 1485 * MS
-    assert "leading_silence" in turn.withheld_metrics
-    # Packets come all the time, at 50 a second.
-    assert turn.rtp_packets_received is not None
-    assert turn.rtp_packets_received > 1500 / 20
-    assert turn.rtp_packets_lost == 0
-    assert turn.rtp_jitter_worst_ns is not None
-    assert turn.rtp_reported_lost == 0
-    assert turn.rtp_reported_jitter_ns is not None
-
-
-@pytest.mark.nightly
-def test_interrupting_caller_stops_the_bot(pipecat_port: int) -> None:
-    behavior = CallerBehavior(
-        turns=2, think=parse_think(0.1), barge_in=[BargeIn(share=1.0, after=parse_point("500ms"))]
-    )
-    settings = {"request_data": {"x-reply-words": "14"}}
-    run = callers(f"http://127.0.0.1:{pipecat_port}/api/offer", behavior=behavior, wire_settings=settings)
-    (turns,) = run.call()
-    assert [turn.turn_kind for turn in turns] == ["question", "barge_in"], reasons(turns)
-    stopped_ns = turns[1].barge_in_stop_ns
-    # The detector needs 0.2 s of speech; the reply would have gone on for three seconds.
-    assert stopped_ns is not None
-    assert 0 < stopped_ns < 2_500 * MS
-    assert turns[1].outcome == "ok", reasons(turns)
-
-
-@pytest.mark.nightly
-def test_session_is_started_first_and_trace_reaches_bot(pipecat_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[str] = []
-    receive = SmallWebRtcCaller.receive
-
-    def listened(caller: SmallWebRtcCaller, message: Any) -> Any:
-        heard.append(str(message) if isinstance(message, str) else "")
-        return receive(caller, message)
-
-    monkeypatch.setattr(SmallWebRtcCaller, "receive", listened)
-    (turns,) = callers(f"http://127.0.0.1:{pipecat_port}/start").call()
-    assert [turn.outcome for turn in turns] == ["ok"], reasons(turns)
-    trace = f"00-{1:032x}-{1:016x}-01"
-    assert any("server-message" in message and trace in message for message in heard), "the body of the session"
-    assert any("server-response" in message and trace in message for message in heard), "the message before a turn"
-
-
-@pytest.mark.nightly
-def test_a_bot_that_hangs_up_fails_the_turn(pipecat_port: int) -> None:
-    settings = {"request_data": {"x-hang-up-s": "1"}}
-    (turns,) = callers(f"http://127.0.0.1:{pipecat_port}/api/offer", wire_settings=settings).call()
-    assert [turn.outcome for turn in turns] == ["error"], reasons(turns)
-    assert (turns[0].failure_kind, turns[0].failure_code) in (("close_code", "peerLeft"), ("tcp", "EOF"))
-
-
-# A server of ours.
+def callers(url: str, **settings: Any) -> Callers:
+    return Callers(url, 1, protocol="smallwebrtc", endpointing_ms=None, clips=CLIPS, **settings)
 
 
 @contextlib.contextmanager
@@ -212,7 +122,7 @@ def test_lost_and_late_packets_are_figures_of_the_turn(tmp_path: Path) -> None:
     assert turns[0].rtp_reported_lost == 0, "the other way loses nothing"
 
 
-def failed(url: str, **settings: object) -> tuple[str | None, str | None, str]:
+def failed(url: str, **settings: Any) -> tuple[str | None, str | None, str]:
     (turns,) = callers(url, **settings).call()
     (turn,) = turns
     assert turn.outcome == "error", reasons(turns)
