@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +11,27 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import numpy as np
 import pytest
 
 from loadtest.calibration.json_object import calibration_object
+from loadtest.conversation.plan import Limits
 from loadtest.exit_codes import ExitCode
+from loadtest.protocols import registry
+from loadtest.protocols.base import CallerOptions
 from loadtest.reports.junit import RUN_CASE
 from loadtest.reports.summary import schema
 from loadtest.run import processes
 from loadtest.run.artifacts import NAMES
 from loadtest.run.calibrations import fingerprint, keep
 from loadtest.run.sidecars import start_sidecar
+from loadtest.scenario.behavior import CallerBehavior, parse_think
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.speech.preparation import prepare
+from loadtest.swarm.planner import CallPlanner
 from telemetry.model.metrics import METRIC_NAMES
 from telemetry.store.reader import StoreReader
+from telemetry.store.recordings.kept_call import FOLDER
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import begun, carried_out, completed_module, ended
 from tests.integration.runs.expected_exit import code_by_objectives
@@ -29,6 +39,7 @@ from tests.integration.waiting import stored_turns, wait_until
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 QUICK = ("--corpus", CORPUS, "--length", "short", "--clips", "3", "--turns", "2", "--think", "0.1")
+SEED = 7
 OWN_REPORT = ("--json", "again.json", "--html", "again.html", "--junit", "again.xml", "--markdown", "again.md")
 
 
@@ -44,11 +55,13 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def good_run(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
-    """The one run that all tests of a good run and of its reports read. No endpoint answers within its objective."""
+    """The one run that all tests of a good run and of its reports read. It has two processes, and an objective that no
+    endpoint meets."""
     folder = tmp_path_factory.mktemp("ended")
     objectives = (processes.ROOT / "loadtest" / "run" / "demo-objectives.yaml").read_text()
     (folder / "slo.yaml").write_text(objectives.replace("threshold: 1s", "threshold: 1ms"))
-    load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
+    load = ("--users", "4", "--processes", "2", "--calls", "4", "--run-time", "2m", "--seed", str(SEED))
+    load += ("--noise", "pink", "--snr", "20", "--cohort", "mine")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("VOICEPROBE_HOME", str(folder / "home"))
         keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
@@ -112,15 +125,48 @@ def test_a_run_measures_judges_and_says_so(good_run: Ended) -> None:
     assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
 
 
+def planned_by_one_process(url: str, calls: int) -> Counter[str]:
+    settings = SwarmSettings(host=url, corpus=CORPUS, length="short", clips=3, seed=SEED)
+    prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
+    behavior = CallerBehavior(turns=2, think=parse_think(0.1))
+    planner = CallPlanner(prepared.lines, behavior=behavior, limits=Limits(), manual_turns=False, seed=settings.seed)
+    plans = [planner.plan("call") for _ in range(calls)]
+    return Counter(turn.clip.rendered.utterance.id for plan in plans for turn in plan.turns)
+
+
+def test_two_processes_say_and_measure_what_one_would(good_run: Ended, url: str) -> None:
+    summary, out = json.loads((good_run.folder / "run.json").read_text()), " ".join(good_run.out.split())
+    with StoreReader(good_run.run / "store") as reader:
+        turns = reader.turns(source="client")
+        first, second = reader.processes(good_run.run.name)
+        assert [run.ended for run in reader.runs()] == [True]
+    assert Counter(turn.utterance_id for turn in turns) == planned_by_one_process(url, 4), out
+    assert Counter(turn.outcome_observed or turn.outcome for turn in turns) == {"ok": 8}
+    assert summary["turns"]["total"] == 8
+    assert (summary["generator"]["processes"], summary["generator"]["processes_lost"]) == (2, 0)
+    assert "all 2 ended as they should" in out
+    values = [turn.first_audio_perf_ns - turn.speech_end_perf_ns for turn in turns if turn.outcome == "ok"]
+    metric = summary["metrics"]["voice_to_voice"]
+    assert metric["n"] == len(values)
+    if values:
+        assert metric["p50_s"] == pytest.approx(np.percentile(values, 50) / 1e9, abs=1e-12)
+        assert metric["max_s"] == max(values) / 1e9
+    assert {first.worker, second.worker} == {"1 of 2", "2 of 2"}
+    assert (first.turns, second.turns) == (4, 4)
+
+
 def test_run_leaves_reports_and_report_command_gives_the_same(good_run: Ended) -> None:
     summary = left(good_run.run, good_run.code)
     assert summary["run"]["id"] == good_run.run.name
     assert good_run.out.rstrip().endswith(f"report: runs/{good_run.run.name}/report.html")
-    progress = re.search(r"^ +\d+ s: . of 3 on a call; turns ", good_run.out, re.MULTILINE)
+    progress = re.search(r"^ +\d+ s: . of 4 on a call; turns ", good_run.out, re.MULTILINE)
     assert progress or summary["run"]["elapsed_s"] < 10
-    again, text, err = ended(begun("report", *OWN_REPORT, cwd=good_run.folder))
-    assert (again, err) == (good_run.code, "")
-    assert text.startswith(f"run {summary['run']['id']} in runs/{good_run.run.name}\n"), (
+    assert not (good_run.run / "store" / FOLDER).exists(), "nobody asked for kept calls"
+    files = [path for path in good_run.run.rglob("*") if path.is_file()]
+    assert not [path for path in files if path.read_bytes()[:4] in (b"fLaC", b"RIFF", b"OggS")]
+    again = carried_out("report", *OWN_REPORT, cwd=good_run.folder)
+    assert (again.returncode, again.stderr) == (good_run.code, "")
+    assert again.stdout.startswith(f"run {summary['run']['id']} in runs/{good_run.run.name}\n"), (
         "the newest run of the folder runs"
     )
     for name, own in zip(NAMES, ("again.json", "again.html", "again.xml", "again.md"), strict=True):
@@ -144,7 +190,7 @@ def test_a_report_of_the_store_gives_the_verdict_of_the_run(good_run: Ended) -> 
     assert of_run["telemetry"].pop("spooled") is not None
     assert of_store["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
     assert of_store == of_run
-    assert (of_run["run"]["users"], of_run["run"]["run_time_s"], of_run["run"]["seed"]) == (3, 6.0, 7)
+    assert (of_run["run"]["users"], of_run["run"]["run_time_s"], of_run["run"]["seed"]) == (4, 120.0, SEED)
     assert of_run["run"]["profile"] == {"noise": "pink", "snr_db": 20.0, "length": "short", "channel": "clean"}
     assert of_run["run"]["corpus"]["licenses"]
     assert of_run["turns"]["total"] > 0
@@ -183,9 +229,10 @@ def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> Non
 
 
 def test_target_dead_before_first_call_is_in_every_report(tmp_path: Path) -> None:
-    code, out, err = ended(begun("run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json", cwd=tmp_path))
+    ended = carried_out("run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json", cwd=tmp_path)
+    code, out = ended.returncode, ended.stdout
     why = "cannot connect to 127.0.0.1:9: Connection refused"
-    assert (code, err) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")
+    assert (code, ended.stderr) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")
     (run,) = (tmp_path / "runs").iterdir()
     assert "is kept in" not in out, "the reports are all there is"
     assert out.endswith(f"report: runs/{run.name}/report.html\n")

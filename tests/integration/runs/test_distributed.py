@@ -1,4 +1,4 @@
-"""Swarms of several processes: the same figures as from one, and what is left when a process is killed."""
+"""Swarms of several processes: what they share, and what is left when one of them is killed."""
 
 import json
 import os
@@ -7,31 +7,23 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
 from loadtest.calibration.json_object import calibration_object
-from loadtest.conversation.plan import Limits
 from loadtest.exit_codes import ExitCode
-from loadtest.protocols import registry
-from loadtest.protocols.base import CallerOptions
 from loadtest.run import processes
 from loadtest.run.calibrations import fingerprint, keep
 from loadtest.run.sidecars import start_sidecar
-from loadtest.scenario.behavior import CallerBehavior, parse_think
-from loadtest.scenario.settings import SwarmSettings
-from loadtest.speech.preparation import prepare
-from loadtest.swarm.planner import CallPlanner
 from telemetry.model.turns import Turn
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
-from tests.integration.calling import CORPUS, assistant
+from tests.integration.calling import CORPUS
 from tests.integration.commands import begun, completed
 from tests.integration.waiting import wait_until
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
@@ -40,12 +32,6 @@ LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
 # A worker that was not heard of for some 10 s during a run is taken for missing.
 HELD_UP_S = 15.0
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:50ms") as url:
-        yield url
 
 
 def _start(url: str, out: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -102,42 +88,6 @@ def _unbroken(turns: list[Turn]) -> bool:
     for turn in turns:
         numbers.setdefault(turn.process_id, []).append(turn.sequence if turn.sequence is not None else -1)
     return all(sorted(sequences) == list(range(len(sequences))) for sequences in numbers.values())
-
-
-def _planned_by_one_process(url: str, calls: int) -> Counter[str]:
-    settings = SwarmSettings(host=url, corpus=CORPUS, length="short", clips=4)
-    prepared = prepare(settings, registry.make_caller(settings.protocol, CallerOptions()))
-    planner = CallPlanner(
-        prepared.lines,
-        behavior=CallerBehavior(turns=1, think=parse_think(0.1)),
-        limits=Limits(),
-        manual_turns=False,
-        seed=settings.seed,
-    )
-    return Counter(planner.plan("call").turns[0].clip.rendered.utterance.id for _ in range(calls))
-
-
-@pytest.mark.slow
-def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) -> None:
-    output, summary = _finish(_start(url, tmp_path, "--users", "4", "--processes", "2", "--calls", "4"), tmp_path)
-    turns = _turns(tmp_path / "store")
-    assert Counter(turn.utterance_id for turn in turns) == _planned_by_one_process(url, 4), output
-    assert Counter(turn.outcome_observed or turn.outcome for turn in turns) == {"ok": 4}
-    assert summary["turns"]["total"] == 4
-    assert summary["telemetry"]["missing"] == 0
-    assert (summary["generator"]["processes"], summary["generator"]["processes_lost"]) == (2, 0)
-    assert "all 2 ended as they should" in output
-    values = [turn.first_audio_perf_ns - turn.speech_end_perf_ns for turn in turns if turn.outcome == "ok"]
-    metric = summary["metrics"]["voice_to_voice"]
-    assert metric["n"] == len(values)
-    if values:
-        assert metric["p50_s"] == pytest.approx(np.percentile(values, 50) / 1e9, abs=1e-12)
-        assert metric["max_s"] == max(values) / 1e9
-    first, second = _known(tmp_path / "store")
-    assert {first.worker, second.worker} == {"1 of 2", "2 of 2"}
-    assert (first.turns, second.turns) == (2, 2)
-    with StoreReader(tmp_path / "store") as reader:
-        assert [run.ended for run in reader.runs()] == [True]
 
 
 @pytest.mark.nightly
@@ -388,3 +338,5 @@ def test_a_worker_without_a_spool_says_what_is_lost(url: str, tmp_path: Path) ->
     lost = rf"spans are lost \([^)]+\): the sidecar at {dead} did not take them"
     assert re.search(lost, output), output
     assert "there was no --spool to keep them" in output
+    # On a machine that paused in the turn, it is shown as invalid, and has no figure.
+    assert "voice_to_voice" in output or re.search(r"invalid turn\s+1\b", output), output
