@@ -10,13 +10,9 @@ from pathlib import Path
 import pytest
 
 from loadtest.exit_codes import ExitCode
+from tests.integration.commands import carried_out
 
 COMMAND = (sys.executable, "-m", "loadtest.cli.main", "calibrate")
-
-
-def run(home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"VOICEPROBE_HOME": str(home), "COLUMNS": "100"}
-    return subprocess.run((*COMMAND, *flags), env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.nightly
@@ -62,7 +58,7 @@ def test_interrupted_calibration_keeps_finished_loads_and_errors(tmp_path: Path)
 
 
 def test_flags_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
-    ended = run(tmp_path, "--loads", "5,1", "--out", str(tmp_path / "out"))
+    ended = carried_out("calibrate", "--loads", "5,1", "--out", str(tmp_path / "out"), cwd=tmp_path)
     assert ended.returncode == ExitCode.USAGE
     assert ended.stderr.startswith("voiceprobe: --loads")
     assert "Traceback" not in ended.stderr

@@ -1,7 +1,6 @@
 """`voiceprobe capacity` against an assistant that writes a declared number of answers at the same time."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run.artifacts import NAMES
 from telemetry.store.run_folders.places import CAPACITY_NAME
 from tests.integration.calling import CORPUS, assistant
-from tests.integration.commands import completed
+from tests.integration.commands import carried_out, completed
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +32,6 @@ spec:
 """
 
 
-def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return completed("capacity", *arguments)
-
-
 @pytest.mark.nightly
 def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:
     """Two answers at a time, each for 500 ms or more: some 4 a second. 8 callers ask for fewer, 32 for more. Two
@@ -44,8 +39,9 @@ def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path)
     (tmp_path / "slo.yaml").write_text(SLO)
     llm = ("--llm-ttft", "constant:400ms", "--llm-gap", "constant:10ms", "--llm-parallel", "2", "--cache", "off")
     with assistant(tmp_path / "logs", *llm, "--llm-deadline", "30s") as url:
-        result = _capacity(
-            *(url, "--from", "8", "--max", "64", "--resolution", "1", "--turns-per-step", "20", "--step-time", "8s"),
+        result = completed(
+            *("capacity", url, "--from", "8", "--max", "64", "--resolution", "1"),
+            *("--turns-per-step", "20", "--step-time", "8s"),
             *("--processes", "2", "--rest", "0.5", "--slo", str(tmp_path / "slo.yaml")),
             *("--out", str(tmp_path / "out"), *SPEECH),
             *("--json", str(tmp_path / "found.json")),
@@ -66,9 +62,8 @@ def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path)
 
 
 def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> None:
-    result = _capacity(
-        *("http://x", "--from", "0", "--max", "0", "--resolution", "2", "--turns-per-step", "3", "--out", str(tmp_path))
-    )
+    flags = ("--from", "0", "--max", "0", "--resolution", "2", "--turns-per-step", "3", "--out", str(tmp_path))
+    result = carried_out("capacity", "http://x", *flags, cwd=tmp_path)
     assert result.returncode == ExitCode.USAGE
     for fault in (
         "--from 0",
@@ -83,7 +78,7 @@ def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> N
 
 @pytest.mark.nightly
 def test_absent_endpoint_ends_with_5_and_leaves_reports(tmp_path: Path) -> None:
-    result = _capacity("ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
+    result = completed("capacity", "ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
     assert result.returncode == ExitCode.UNREACHABLE
     assert "cannot connect to 127.0.0.1:9" in result.stderr
     assert {*NAMES, CAPACITY_NAME} <= {path.name for path in (tmp_path / "out").iterdir()}

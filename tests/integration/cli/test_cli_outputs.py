@@ -13,6 +13,7 @@ import typer
 from typer.models import OptionInfo
 
 from corpora.cli import app as corpora_app
+from corpora.cli import main as corpora_main
 from loadtest.cli.main import app
 from loadtest.errors import OutputError
 from loadtest.run.json_file import write_json
@@ -61,13 +62,13 @@ OUTPUTS = {
     ("store export", "--to"): ["store"],
 }
 # The first flag of each command, or of the first command of a group, is tried by a process, the others in the process
-# of the test, where no second goes by until a command begins; but for a command that another program takes the process
-# over for.
+# of the test, where no second goes by until a command begins. Other tests start a process of these commands.
+STARTED_ELSEWHERE = {"demo", "llm", "run"}
 IN_A_PROCESS = {
     (command, flag)
     for command, flag in OUTPUTS
-    if command.startswith("corpus ")
-    or (command, flag) == next(output for output in OUTPUTS if output[0].split()[0] == command.split()[0])
+    if command not in STARTED_ELSEWHERE
+    and (command, flag) == next(output for output in OUTPUTS if output[0].split()[0] == command.split()[0])
 }
 # Paths that are read; and the folder of a corpus whose maker is us.
 INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store", "prices", "prompts"}
@@ -150,8 +151,14 @@ def test_unwritable_output_is_one_sentence_before_first_call(
     given = [names.get(output, output) for output in OUTPUTS[command, flag]]
     before = {str(path) for path in tmp_path.rglob("*")}
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    carry_out = completed if (command, flag) in IN_A_PROCESS else carried_out
-    done = carry_out(*command.split(), *given, flag, f"file/deep/{name}", cwd=tmp_path)
+    arguments = [*command.split(), *given, flag, f"file/deep/{name}"]
+    if (command, flag) in IN_A_PROCESS:
+        done = completed(*arguments, cwd=tmp_path)
+    elif command.startswith("corpus "):
+        # The command becomes this program.
+        done = carried_out(*arguments[1:], cwd=tmp_path, program=corpora_main, name="voiceprobe corpus")
+    else:
+        done = carried_out(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "cannot be written" in done.stderr
     assert "file is not a folder" in done.stderr

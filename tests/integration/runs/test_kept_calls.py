@@ -16,6 +16,7 @@ from telemetry.store.recordings.files import find_call
 from telemetry.store.recordings.kept_call import FOLDER, KeptCall
 from tests.integration.calling import CORPUS
 from tests.integration.commands import carried_out, completed
+from tests.integration.raw_endpoint import READY, raw_endpoint, upgraded
 
 NS_PER_S = 1_000_000_000
 FRAME_NS = 20_000_000
@@ -123,6 +124,7 @@ def test_unwritable_folder_is_named_before_any_call(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / FOLDER).write_text("in the way")
     flags = ("--users", "1", "--calls", "1", "--keep-audio", "--out", str(tmp_path))
-    done = carried_out("run", "ws://127.0.0.1:1/v1/realtime", *QUICK, *flags, cwd=tmp_path)
+    with raw_endpoint(upgraded(READY)) as endpoint:
+        done = carried_out("run", endpoint.url, *QUICK, *flags, cwd=tmp_path)
     assert done.returncode == 2
     assert "recordings: cannot be made (File exists)" in " ".join(done.stderr.split())

@@ -18,30 +18,31 @@ CALLERS = 14
 
 # Callers of one engine, all at once, in a network of their own with few local ports; prints their turns.
 _IN_A_NETWORK = """
-import json, sys
+import json
 from pathlib import Path
-from tests.integration.calling import Callers, assistant
+from tests.integration.calling import Callers
+from tests.integration.quick_endpoint import quick_endpoint
 Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 {last}")
-with assistant(Path(sys.argv[1])) as url:
-    calls = Callers(url, {callers}, turns_per_call=1).call()
+with quick_endpoint() as endpoint:
+    calls = Callers(endpoint.url, {callers}, turns_per_call=1, manual_turns=True).call()
 print(json.dumps([[t.turn_index, t.outcome, t.outcome_observed, t.invalid_reasons, t.failure_kind, t.failure_code,
                    t.connect_ns is None, t.outcome_reason] for call in calls for t in call]))
 """
 # The same with few open files. The engine of the callers raises no hard limit.
 _WITH_FEW_FILES = """
-import json, resource, sys
-from pathlib import Path
-from tests.integration.calling import Callers, assistant
-with assistant(Path(sys.argv[1])) as url:
+import json, resource
+from tests.integration.calling import Callers
+from tests.integration.quick_endpoint import quick_endpoint
+with quick_endpoint() as endpoint:
     resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
-    calls = Callers(url, {callers}, turns_per_call=1).call()
+    calls = Callers(endpoint.url, {callers}, turns_per_call=1, manual_turns=True).call()
 print(json.dumps([[t.turn_index, t.outcome, t.outcome_observed, t.invalid_reasons, t.failure_kind, t.failure_code,
                    t.connect_ns is None, t.outcome_reason] for call in calls for t in call]))
 """
 
 
-def turns_of(program: str, folder: Path, *, network: bool) -> list[list[Any]]:
-    command = [sys.executable, "-c", program, str(folder)]
+def turns_of(program: str, *, network: bool) -> list[list[Any]]:
+    command = [sys.executable, "-c", program]
     if network:
         if shutil.which("unshare") is None or shutil.which("ip") is None:
             pytest.skip("this system has no unshare or no ip")
@@ -57,9 +58,9 @@ def turns_of(program: str, folder: Path, *, network: bool) -> list[list[Any]]:
 
 
 @pytest.mark.nightly
-def test_calls_without_local_port_are_open_and_others_unchanged(tmp_path: Path) -> None:
+def test_calls_without_local_port_are_open_and_others_unchanged() -> None:
     program = _IN_A_NETWORK.format(last=40_000 + PORTS - 1, callers=CALLERS)
-    turns = turns_of(program, tmp_path, network=True)
+    turns = turns_of(program, network=True)
     prevented = [turn for turn in turns if turn[1] == "invalid"]
     assert len(turns) == CALLERS
     assert CALLERS - PORTS <= len(prevented) < CALLERS  # the kernel need not find the last port of a range
@@ -70,8 +71,8 @@ def test_calls_without_local_port_are_open_and_others_unchanged(tmp_path: Path) 
     assert {turn[4] for turn in turns if turn[1] != "invalid"} == {None}
 
 
-def test_calls_without_open_file_are_open_and_leave_some(tmp_path: Path) -> None:
-    turns = turns_of(_WITH_FEW_FILES.format(callers=40), tmp_path, network=False)
+def test_calls_without_open_file_are_open_and_leave_some() -> None:
+    turns = turns_of(_WITH_FEW_FILES.format(callers=40), network=False)
     prevented = [turn for turn in turns if turn[1] == "invalid"]
     assert len(turns) == 40
     assert 10 <= len(prevented) < 40

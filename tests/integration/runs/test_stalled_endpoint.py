@@ -202,7 +202,6 @@ def test_a_server_that_accepts_and_never_reads_ends_with_5(tmp_path: Path) -> No
     assert "Traceback" not in err
 
 
-@pytest.mark.nightly
 @dataclass
 class LongSpeech(ShortSpeech):
     """Callers who say the longest clip there is."""
@@ -214,6 +213,7 @@ class LongSpeech(ShortSpeech):
         return replace(whole, lines=(replace(whole.lines[0], clips=(longest,)),))
 
 
+@pytest.mark.nightly
 def test_a_slow_reader_makes_turns_long_and_not_invalid() -> None:
     # Some 30 kB a second of the 64 kB that a caller sends.
     with quick_endpoint(round_s=0.15, receive_buffer=4096) as endpoint:
