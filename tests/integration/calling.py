@@ -140,12 +140,12 @@ class Callers:
         def one(index: int) -> list[Turn]:
             protocol = registry.make_caller(self.protocol, options)
             request = protocol.upgrade(self.url, f"00-{index + 1:032x}-{1:016x}-01")
-            turns: list[Turn] = []
+            ended: list[tuple[Call, Exchange]] = []
             for call, exchange in engine.call(planner.plan(f"call-{index}"), protocol, request):
-                run_info = self._info(call, engine, protocol)
-                turns.append(build_turn(exchange, run_info, record))
+                ended.append((call, exchange))
                 self.exchanges.append(exchange)
-            return turns
+            # A transcript may come after its turn.
+            return [build_turn(exchange, self._info(call, engine, protocol), record) for call, exchange in ended]
 
         try:
             callers = [gevent.spawn(one, index) for index in range(self.count)]
