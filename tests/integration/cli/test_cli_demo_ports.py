@@ -9,7 +9,8 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
-from tests.nightly import nightly_after
+
+pytestmark = pytest.mark.nightly
 
 BOUND_S = 300
 # The demo, while somebody else takes the port of one of its parts between the look and the start.
@@ -51,7 +52,7 @@ def _begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("port", "name"),
-    nightly_after(1, [("OTLP_HTTP_PORT", "sidecar"), ("OTLP_GRPC_PORT", "sidecar"), ("ASSISTANT_PORT", "assistant")]),
+    [("OTLP_HTTP_PORT", "sidecar"), ("OTLP_GRPC_PORT", "sidecar"), ("ASSISTANT_PORT", "assistant")],
 )
 def test_port_taken_in_between_is_named_in_one_sentence(tmp_path: Path, port: str, name: str) -> None:
     code, err = _ended(_begun(tmp_path / "demo", "-c", _RACED, port))[::2]
@@ -65,7 +66,6 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-@pytest.mark.nightly
 def test_two_demos_at_once_both_run_or_one_names_its_lost_port(tmp_path: Path) -> None:
     flags = ("-m", "loadtest.cli.main", "demo", "--exit", "--users", "1", "--run-time", "3s", "--out", "out")
     for attempt in range(ATTEMPTS):
