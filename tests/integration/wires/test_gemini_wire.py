@@ -22,7 +22,6 @@ from telemetry.model.turns import Turn
 from tests.integration.calling import Callers, interrupting
 from tests.integration.certificates import authority
 from tests.integration.peers.processes import free_port, python_of, running
-from tests.integration.waiting import wait_until
 from tests.integration.wires.brackets import Bracket, assert_measured
 
 ROOT = Path(__file__).parents[3]
@@ -122,49 +121,6 @@ def test_vendor_client_reads_messages_as_recorded_and_ours_too(tmp_path: Path) -
     read = [standard(message) for message in recorded.pop("ours")]
     assert read == sent, "the vendor's types know every member that our caller sends"
     assert recorded == json.loads(FIXTURE.read_text())
-
-
-@pytest.mark.nightly
-def test_calls_over_tls_with_known_delays(tmp_path: Path) -> None:
-    with server(tmp_path) as peer:
-        callers = peer.callers(2, turns_per_call=2, wire_settings={"voice_activity": True})
-        calls = callers.call()
-        # The goodbye of each call.
-        ended = {"realtimeInput": {"audioStreamEnd": True}}
-        wait_until(lambda: [line["fields"] for line in peer.lines("received")].count(ended) == 2)
-    assert [reasons(turns) for turns in calls] == [[("ok", None)] * 2] * 2
-    opened = peer.lines("opened")
-    assert {line["path"] for line in opened} == {
-        "/ws/google.ai.generativelanguage.v1.GenerativeService.BidiGenerateContent"
-    }
-    assert {line["headers"]["x-goog-api-key"] for line in opened} == {"key-1"}
-    assert {line["headers"]["traceparent"][-19:] for line in opened} == {f"{1:016x}-01"}
-    values: list[dict[str, int | None]] = []
-    sent: list[dict[str, Bracket]] = []
-    for turns, session in zip(calls, sessions_of(peer, calls), strict=True):
-        for number, turn in enumerate(turns):
-            assert "llm_first_token_latency" in turn.withheld_metrics
-            # Nothing marks the last piece of the transcript: its moment is that of the last piece.
-            values.append(
-                {
-                    "ended": turn.endpoint_perf_ns,
-                    "audio": turn.tts_first_chunk_perf_ns,
-                    "partial": turn.asr_final_perf_ns,
-                }
-            )
-            steps = {"ended": number, "audio": 2 * number, "partial": 2 * number + 1}
-            sent.append({name: session[name][at] for name, at in steps.items()})
-    assert_measured(values, sent)
-
-
-def sessions_of(peer: Server, calls: list[list[Turn]]) -> list[dict[str, list[Bracket]]]:
-    """The moments of each session by what was sent, in the order of the calls."""
-    by_session: dict[str, dict[str, list[Bracket]]] = {}
-    for line in peer.lines("ended", "audio", "partial"):
-        by_session.setdefault(line["session"], {}).setdefault(line["what"], []).append((line["at_ns"], line["done_ns"]))
-    moments = sorted(by_session.values(), key=lambda moment: moment["audio"][0])
-    first = [turns[0].tts_first_chunk_perf_ns or 0 for turns in calls]
-    return [moments[sorted(first).index(value)] for value in first]
 
 
 STOPPED = {"setup": {"systemInstruction": {"parts": [{"text": "until it is stopped"}]}}}
