@@ -10,12 +10,10 @@ each caller gets those of `--replies` one after the other, and the first again a
 import argparse
 import base64
 import contextlib
-import hashlib
 import json
 import math
 import re
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -24,9 +22,9 @@ from array import array
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+from tests.integration.raw_endpoint import accepting, text
+
 _TRACE = re.compile(rb"traceparent: 00-([0-9a-f]{32})-", re.IGNORECASE)
-_KEY = re.compile(rb"sec-websocket-key: *([^\r]+)", re.IGNORECASE)
 # Longer messages are audio, which nobody here listens to.
 _LONGEST_COMMAND = 1000
 _ACCEPTS_AT_ONCE = 200
@@ -34,9 +32,7 @@ _PIECE_S = 0.1
 
 
 def _message(kind: str, **fields: object) -> bytes:
-    body = json.dumps({"type": kind, **fields}).encode()
-    head = struct.pack("!BB", 0x81, len(body)) if len(body) < 126 else struct.pack("!BBH", 0x81, 126, len(body))
-    return head + body
+    return text(json.dumps({"type": kind, **fields}).encode())
 
 
 def _tone() -> bytes:
@@ -126,10 +122,10 @@ class Peer:
         if not self.number:
             self._upgrade()
         else:
-            for is_goodbye, text in self._commands():
+            for is_goodbye, command in self._commands():
                 if is_goodbye:
                     return False
-                if b'"response.create"' in text:
+                if b'"response.create"' in command:
                     kind, name = self.replies[self.answers % len(self.replies)], f"r{self.answers}"
                     self.answers += 1
                     self.endless = name if kind == "endless" else None
@@ -140,17 +136,10 @@ class Peer:
         head, end, rest = bytes(self.buffer).partition(b"\r\n\r\n")
         if not end:
             return
-        key, trace = _KEY.search(head), _TRACE.search(head)
-        assert key is not None
-        accept = base64.b64encode(hashlib.sha1(key[1].strip() + _GUID, usedforsecurity=False).digest())
+        trace = _TRACE.search(head)
         self.number = int(trace[1], 16) if trace is not None else 1
         self.buffer = bytearray(rest)
-        self.sock.sendall(
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-            + accept
-            + b"\r\n\r\n"
-            + _READY
-        )
+        self.sock.sendall(accepting(head) + _READY)
 
     def _commands(self) -> Iterator[tuple[bool, bytes]]:
         """Whether it is a close frame, and the text."""
@@ -163,8 +152,8 @@ class Peer:
                 break
             if length < _LONGEST_COMMAND:
                 mask = data[at + head - 4 : at + head]
-                text = bytes(b ^ mask[i % 4] for i, b in enumerate(data[at + head : at + head + length]))
-                yield data[at] == 0x88, text
+                command = bytes(b ^ mask[i % 4] for i, b in enumerate(data[at + head : at + head + length]))
+                yield data[at] == 0x88, command
             at += head + length
         del data[:at]
 
