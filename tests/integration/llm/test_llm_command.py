@@ -15,7 +15,7 @@ import pytest
 
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from tests.integration.commands import begun, ended
+from tests.integration.commands import begun, carried_out, ended
 from tests.nightly import nightly_after
 from tests.run_folders import latency_run, run_folder
 
@@ -68,11 +68,12 @@ def test_a_bench_is_measured_written_and_stored_without_its_key(url: str, tmp_pa
 
 def test_a_port_where_nothing_listens_is_one_sentence(tmp_path: Path) -> None:
     run_folder(tmp_path / "runs", "monday", latency_run("monday", 4))
-    code, out, err = ended(
-        begun("llm", "http://127.0.0.1:1/v1", "--model", "small", "--from-run", "monday", cwd=tmp_path, variables=KEY)
+    asked = ("--model", "small", "--from-run", "monday")
+    done = carried_out("llm", "http://127.0.0.1:1/v1", *asked, cwd=tmp_path)
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert done.stderr == (
+        "voiceprobe: http://127.0.0.1:1/v1 small: 127.0.0.1:1 cannot be reached: connection refused\n"
     )
-    assert code == 5, out + err
-    assert err == "voiceprobe: http://127.0.0.1:1/v1 small: 127.0.0.1:1 cannot be reached: connection refused\n"
 
 
 @pytest.mark.parametrize(
