@@ -17,20 +17,20 @@ RUN_EXAMPLE: Final = "Example: voiceprobe rollout run rollout.toml --store ./sto
 REPORT_EXAMPLE: Final = "Example: voiceprobe rollout report rollout.toml --store ./store --html rollout.html"
 WATCH_EXAMPLE: Final = "Example: voiceprobe rollout watch examples/rollouts/streaming.toml --store ./store"
 
-Plan = Annotated[Path, typer.Argument(help="plan of the rollout, a TOML file, see examples/rollouts")]
+Plan = Annotated[Path, typer.Argument(help="the rollout's plan, a TOML file; see examples/rollouts")]
 Store = Annotated[str, typer.Option(help="folder of the store, or http://HOST:4318 of its sidecar (with its token)")]
 Also = Annotated[
     list[Path] | None,
-    typer.Option(metavar="<path>", help="another plan that is evaluated at the same time; may be repeated"),
+    typer.Option(metavar="<path>", help="another plan that runs at the same time; may be repeated"),
 ]
 Every = Annotated[str, typer.Option(help="time between two looks, e.g. 10s", metavar=METAVAR)]
 
-rollout = typer.Typer(help="Judge a staged rollout by its plan.", no_args_is_help=True, add_completion=False)
+rollout = typer.Typer(help="Decide on a staged rollout by its plan.", no_args_is_help=True, add_completion=False)
 
 
 @rollout.callback()
 def group() -> None:
-    """Judge a staged rollout by its plan."""
+    """Decide on a staged rollout by its plan."""
 
 
 @rollout.command(epilog=CHECK_EXAMPLE)
@@ -40,18 +40,16 @@ def check(
     *,
     slo: Slo = None,
     stage: Annotated[
-        str | None, typer.Option(help="stage that is judged (default: where the history is, else the first)")
+        str | None, typer.Option(help="stage to judge (default: the history's current stage, else the first)")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="MOMENT",
-            help="when the stage began, as 2026-11-02T08:00:00Z (default: as the plan or history says)",
+            help="when the stage began, e.g. 2026-11-02T08:00:00Z (default: from the plan or the history)",
         ),
     ] = None,
-    history: Annotated[
-        Path | None, typer.Option(help="file that keeps every look; made by the first, read by the next")
-    ] = None,
+    history: Annotated[Path | None, typer.Option(help="file that records every look; created by the first one")] = None,
     also: Also = None,
     json_file: Json = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", help="write the result as a JUnit file")] = None,
@@ -59,9 +57,9 @@ def check(
         Path | None, typer.Option("--markdown", help="write the result as Markdown, for the summary of a CI job")
     ] = None,
 ) -> None:
-    """Say of a rollout's stage whether to promote, hold or roll back, why, and how many turns are still needed.
+    """Decide whether to promote, hold or roll back a stage of a rollout, with reasons and the turns still needed.
 
-    Look as often as you like: the bounds hold at every look.
+    Run it as often as you like: the bounds hold at every look.
 
     Exit code 0: promote; 3: roll back; 6: hold; 2: the plan or a flag cannot be used.
     """
@@ -83,24 +81,26 @@ def run(
     log: Annotated[
         Path | None,
         typer.Option(
-            help="folder that keeps the verdicts, needed where the store is the address of a sidecar that does not "
-            "evaluate the plan itself"
+            help="folder of a store for the verdicts; required if --store is the address of a sidecar that does not "
+            "evaluate the plan"
         ),
     ] = None,
     every: Every = "10s",
     at_most: Annotated[
         str | None,
-        typer.Option("--for", help="end after this time even if the rollout goes on (default: never)", metavar=METAVAR),
+        typer.Option(
+            "--for", help="end after this time even if the rollout is not over (default: never)", metavar=METAVAR
+        ),
     ] = None,
     also: Also = None,
 ) -> None:
-    """Carry a rollout along: change the share as the plan says (apply), and never beyond a verdict.
+    """Take a rollout through its stages: change the candidate's share as the plan says, as far as verdicts allow.
 
-    A stage begins after the one before it was promoted; a roll back takes the candidate back.
+    A stage begins after the one before it was promoted. A roll back sets the candidate's share to 0.
 
-    Verdicts are kept before they are acted upon: the same command goes on where one ended.
+    Verdicts are stored before they take effect, so after a crash the same command continues.
 
-    Where --store is the address of a sidecar that evaluates the plan, its verdicts decide.
+    If --store is the address of a sidecar that evaluates the plan, the sidecar's verdicts decide.
 
     Exit code 0: promoted through every stage; 3: rolled back; 6: the time of --for is over;
     2: the plan or a flag cannot be used.
@@ -120,13 +120,13 @@ def watch(
     *,
     slo: Slo = None,
     stage: Annotated[
-        str | None, typer.Option(help="stage that is judged (default: where the store's log is, else the first)")
+        str | None, typer.Option(help="stage to judge (default: the store's current stage, else the first)")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="MOMENT",
-            help="when the stage began, as 2026-11-02T08:00:00Z (default: as the log or the plan says)",
+            help="when the stage began, e.g. 2026-11-02T08:00:00Z (default: from the store or the plan)",
         ),
     ] = None,
     every: Every = "10s",
@@ -135,7 +135,7 @@ def watch(
     ] = False,
     also: Also = None,
 ) -> None:
-    """Show the verdict on a rollout as it develops, whatever splits the callers. Changes nothing and keeps nothing.
+    """Show the verdict on a rollout as it develops. Changes and stores nothing; anything may split the callers.
 
     Ends with Ctrl-C or --until-verdict.
 
@@ -157,8 +157,9 @@ def report(
     *,
     slo: Slo = None,
 ) -> None:
-    """Write a rollout as one HTML file with pictures: the stages, the verdict's history, the bounds as they close, and
-    both cohorts' curves. Needs no network to be read.
+    """Write a report of a rollout as one HTML file: stages, verdicts, bounds at each look, and both cohorts' curves.
+
+    The file loads nothing from a network.
 
     Exit code, of the last verdict: 0 promote, 3 roll back, 6 hold; 2: the plan or a flag cannot be used.
     """
