@@ -33,7 +33,7 @@ def capacity(
     *,
     first: Annotated[int, flag("load", "--from", help="callers of the first step")] = 4,
     most: Annotated[int, flag("load", "--max", help="callers of the last step at most")] = 256,
-    resolution: Annotated[float, flag("load", help="how close to bisect, as a share of the callers")] = 0.1,
+    resolution: Annotated[float, flag("load", help="precision of the search, as a share of the callers")] = 0.1,
     turns_per_step: Annotated[int, flag("load", help="turns wanted at each step, at least 20")] = 100,
     step_time: Annotated[
         str, flag("load", help="how long one measurement of a step may last", metavar=METAVAR)

@@ -56,7 +56,7 @@ def demo(
     ] = False,
     users: _Users = None,
     run_time: _RunTime = None,
-    exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
+    exit_after: Annotated[bool, flag("output", "--exit", help="exit when done instead of waiting for Ctrl-C")] = False,
     engines: Annotated[
         str,
         flag(
@@ -69,7 +69,7 @@ def demo(
     settings: SwarmSettings,
     unreadable: list[str],
 ) -> None:
-    """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
+    """Start the reference assistant, the sidecar and the dashboard, and send callers."""
     from loadtest.run.request import called_as_its_folder, out_folder
     from loadtest.scenario.options import load_from
 

@@ -100,7 +100,7 @@ def unreadable_of(context: Any) -> list[str]:
     return unreadable
 
 
-Smallest = Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")]
+Smallest = Annotated[float, flag("objectives", help="smallest difference that matters, in milliseconds")]
 SMALLEST_MS: Final = 50.0
 Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
 Slo = Annotated[Path | None, flag("objectives", help="objectives, an OpenSLO file (default: the built-in set)")]

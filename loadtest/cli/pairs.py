@@ -22,18 +22,18 @@ PAIR_EXAMPLE: Final = "Example: voiceprobe pair old=ws://127.0.0.1:8765/v1/realt
 def pair(
     targets: Annotated[list[str], typer.Argument(help="addresses, as URL or NAME=URL; the first one is the control")],
     *,
-    metric: Annotated[str, flag("objectives", help="the duration of a turn that decides")] = "voice_to_voice",
-    quantile: Annotated[float, flag("objectives", help="its quantile: 0.5, 0.95 or 0.99")] = 0.5,
+    metric: Annotated[str, flag("objectives", help="metric that decides: a duration")] = "voice_to_voice",
+    quantile: Annotated[float, flag("objectives", help="quantile of the metric: 0.5, 0.95 or 0.99")] = 0.5,
     smallest: Smallest = SMALLEST_MS,
     pairs: Annotated[
-        int, flag("load", help="valid pairs of turns at most; a pair with an invalid turn is followed by one more")
+        int, flag("load", help="most valid pairs of turns; a pair with an invalid turn is replaced by one more")
     ] = 2_000,
     out: Out = None,
     json_file: Json = None,
     settings: SwarmSettings,
     unreadable: list[str],
 ) -> None:
-    """Say the same utterances to several targets in turn, and show what differs.
+    """Say the same utterances to several targets in turn, and show the differences.
 
     Each utterance is said to every target, in a newly drawn order, before the next one is said; the differences are
     those of both targets' quantiles over the same utterances, with 95 % intervals that hold at every look. It stops

@@ -35,7 +35,7 @@ def rules(
         ),
     ] = None,
     quiet_after: Annotated[
-        str, typer.Option(metavar="<duration>", help="time without turns after which that is an alert")
+        str, typer.Option(metavar="<duration>", help="time without turns after which an alert fires")
     ] = "1h",
 ) -> None:
     """Write recording and alert rules for Prometheus, made from objectives, or the objectives for Sloth or Pyrra.

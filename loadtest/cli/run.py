@@ -42,7 +42,7 @@ def run(
     *,
     scenario: Annotated[
         Path | None,
-        flag("load", help="scenario file (TOML): callers, speech, phases; flags that are given win"),
+        flag("load", help="scenario file (TOML): callers, speech, phases; flags take precedence over it"),
     ] = None,
     slo: Slo = None,
     out: Out = None,

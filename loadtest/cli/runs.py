@@ -70,10 +70,10 @@ def compare(
     *,
     places: Places = None,
     margin: Annotated[
-        str, typer.Option(help="by how much the figure may be larger than the baseline's", metavar=METAVAR)
+        str, typer.Option(help="most by which the figure may exceed the baseline's", metavar=METAVAR)
     ] = "100ms",
-    metric: Annotated[str, typer.Option(help="what the margin is about: a duration")] = "voice_to_voice",
-    statistic: Annotated[str, typer.Option(help="which percentile of it: p50, p95 or p99")] = "p95",
+    metric: Annotated[str, typer.Option(help="metric that the margin applies to: a duration")] = "voice_to_voice",
+    statistic: Annotated[str, typer.Option(help="percentile of the metric: p50, p95 or p99")] = "p95",
     slo: Annotated[
         Path | None,
         flag("objectives", help="objectives, an OpenSLO file (default: those of the baseline, else the built-in set)"),

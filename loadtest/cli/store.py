@@ -75,7 +75,7 @@ def deliver(
     folder: Annotated[Path, typer.Argument(help="the folder that workers were given with --spool")],
     sidecar: Annotated[str, typer.Option(help="OTLP/HTTP address of the sidecar")] = "http://127.0.0.1:4318",
 ) -> None:
-    """Bring what the workers of a swarm kept on disk to a sidecar, the last turns of killed ones among it."""
+    """Send telemetry that workers kept on disk to a sidecar, including the last turns of killed workers."""
     from loadtest.run.store import deliver as carry_out
 
     Console().print(carry_out(folder, sidecar), soft_wrap=True)

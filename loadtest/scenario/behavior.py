@@ -143,16 +143,16 @@ class CallersSection(TomlTable):
         Wait, Option("how long to wait for a reply to begin, and between two parts of it, e.g. 8s")
     ] = fields.duration("10s")
     reply_silence: Annotated[
-        Wait, Option("silence after which a reply has ended, where the wire does not say when it does")
+        Wait, Option("silence after which a reply has ended, if the protocol has no message for it")
     ] = fields.duration("1s")
-    longest_reply: Annotated[Wait, Option("how long a reply may go on before the caller hangs up, e.g. 1m")] = (
+    longest_reply: Annotated[Wait, Option("length of a reply after which the caller hangs up, e.g. 1m")] = (
         fields.duration("2m")
     )
-    manual_turns: Annotated[bool, Option("the caller says when it has finished (no detector of the endpoint)")] = (
-        fields.flag(False)
-    )
+    manual_turns: Annotated[
+        bool, Option("the caller announces the end of its turns, instead of the endpoint's detector")
+    ] = fields.flag(False)
     talk_over: Annotated[
-        float, Option("share of replies into which a short sign of attention is said", declared="talk_over_share")
+        float, Option('share of replies during which the caller says a backchannel ("mhm")', declared="talk_over_share")
     ] = fields.number(0.0, 0, 1)
     silence: Annotated[float, Option("share of turns in which the caller says nothing", declared="silence_share")] = (
         fields.number(0.0, 0, 1)

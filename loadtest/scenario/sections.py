@@ -58,11 +58,11 @@ class RunSection(TomlTable):
         OptionalLine,
         Option("name of the scenario, as a dimension (default: the file's)", "output", "run", declared="scenario"),
     ] = fields.text(alias="name")
-    seed: Annotated[int, Option("the same seed says the same", "speech", "speech", declared="seed")] = fields.whole(
-        1, 0, LARGEST
-    )
+    seed: Annotated[
+        int, Option("seed of random choices; the same seed gives the same speech", "speech", "speech", declared="seed")
+    ] = fields.whole(1, 0, LARGEST)
     max_calls: Annotated[
-        int, Option("calls under way at most with a --rate; beyond, starts are missed", "load", "run")
+        int, Option("most concurrent calls with --rate; calls due beyond it are dropped and counted", "load", "run")
     ] = fields.whole(1000, 1, MAX_USERS)  # over all processes
 
 
@@ -84,7 +84,7 @@ class TargetSection(TomlTable):
     protocol_option: Annotated[
         tuple[str, ...],
         Option(
-            "a setting of the protocol, such as language=en; JSON where it is no text; repeatable",
+            "a protocol option, such as language=en; JSON if it is not text; repeatable",
             "target",
             metavar="NAME=VALUE",
         ),
@@ -130,17 +130,20 @@ class LoadSection(TomlTable):
     """The load of a run without phases."""
 
     calls: Annotated[
-        int | None, Option("calls of the whole run, over all processes; then it ends", "load", "run", declared="calls")
+        int | None,
+        Option(
+            "number of calls of the whole run, over all processes; the run then ends", "load", "run", declared="calls"
+        ),
     ] = fields.whole(None, 1)
     arrivals: Annotated[
         str,
         TEXT,
         one_of(ARRIVALS),
-        Option("closed: --users callers; constant or poisson: --rate calls a second", "load", "run"),
+        Option("closed: --users callers; constant or poisson: --rate calls per second", "load", "run"),
     ] = fields.choice(CLOSED, ARRIVALS)
     rate: Annotated[
         float | None,
-        Option("calls to begin a second, whatever the earlier ones do", "load", "run", declared="rate_per_s"),
+        Option("calls to begin per second, independent of earlier ones", "load", "run", declared="rate_per_s"),
     ] = fields.more_than_0(None, MAX_RATE_PER_S)  # over all processes
 
 
@@ -166,7 +169,7 @@ class RunLoad(TomlTable):
         ),
     ] = fields.whole(None, 1, MAX_USERS)
     spawn_rate: Annotated[
-        float | None, Option("callers to start a second (default: all within 5 s, at least 10)", "load", "swarm")
+        float | None, Option("callers to start per second (default: all within 5 s, at least 10)", "load", "swarm")
     ] = fields.more_than_0(None, LARGEST_WEIGHT)
     processes: Annotated[
         int | str,
@@ -193,7 +196,7 @@ class RunLoad(TomlTable):
         Duration,
         duration_up_to(LONGEST_WAIT, zero=True),
         AS_TEXT,
-        Option("how long turns under way then have to end; what is left is cut, and shown", "load", "swarm"),
+        Option("time that unfinished turns then have to end; the rest is cut, and shown", "load", "swarm"),
     ] = fields.duration("30s")
 
 
@@ -209,13 +212,13 @@ class SpeechSection(TomlTable):
         one_of(LENGTHS),
         Option("only utterances of this length: short, medium or long", "speech", "speech", declared="length"),
     ] = fields.choice(None, LENGTHS)
-    clips: Annotated[int, Option("how many utterances to use at most", "speech", "speech")] = fields.whole(
-        200, 1, 1_000_000
-    )
+    clips: Annotated[int, Option("most utterances to use", "speech", "speech")] = fields.whole(200, 1, 1_000_000)
     variants: Annotated[
         int | None,
         Option(
-            "drawings of noise, loss and room for each clip (default: as many as make half an hour)", "speech", "speech"
+            "random variants of noise, loss and room for each clip (default: enough for half an hour of audio)",
+            "speech",
+            "speech",
         ),
     ] = fields.whole(None, 1, 1000)
 
@@ -225,7 +228,7 @@ class LineSection(TomlTable):
 
     mix: Annotated[
         OptionalText,
-        Option("shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", "speech", "speech"),
+        Option("weights of utterances: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", "speech", "speech"),
     ] = fields.text()
     noise: Annotated[
         OptionalText, Option(f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", "speech", "speech")
@@ -244,7 +247,7 @@ class LineSection(TomlTable):
     speech_profiles: Annotated[
         OptionalText,
         Option(
-            "all in one: 'noise=babble snr=10 channel=telephone loss=5%/3'; several parted by ; with share=",
+            "complete profile: 'noise=babble snr=10 channel=telephone loss=5%/3'; several with share=, separated by ;",
             "speech",
             "speech",
             ours="--profile",
@@ -273,7 +276,7 @@ class KeepSection(TomlTable):
     keep_text: Annotated[
         bool,
         Option(
-            "keep what was said, recognized and answered next to the store, for --keep-for",
+            "keep texts said, recognized and answered next to the store, for --keep-for",
             "output",
             "run",
             declared="keep_text",
