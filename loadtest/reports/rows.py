@@ -143,7 +143,7 @@ def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     altered += [f"{formatting.declared_decibels(run.profile.snr_db)} SNR"] if run.profile.snr_db is not None else []
     altered += [f"{run.profile.length} utterances"] if run.profile.length else []
     altered += [f"channel {run.profile.channel}"] if run.profile.channel else []
-    corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {run.corpus.utterances} utterances"
+    corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {formatting.count(run.corpus.utterances, 'utterance')}"
     if run.corpus.licenses:
         corpus += f" ({', '.join(run.corpus.licenses)})"
     if run.corpus.edges_phrase is not None:
@@ -184,7 +184,7 @@ def ramp_line(summary: Summary) -> str | None:
 def load_line(run: RunInfo) -> str:
     """Return what was asked for: callers, or calls a second."""
     if run.arrivals == "closed":
-        text = "callers not known" if run.users is None else f"{run.users} callers"
+        text = "callers not known" if run.users is None else formatting.count(run.users, "caller")
     else:
         rate = "" if run.rate_per_s is None else f", {run.rate_per_s:g} a second"
         text = f"{run.arrivals} arrivals{rate}"

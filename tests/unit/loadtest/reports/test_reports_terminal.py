@@ -384,3 +384,10 @@ def test_unreported_intent_and_missing_stop_are_not_zero() -> None:
     assert output["intent"] == "not reported by the endpoint"
     assert output["barge-in"] == "1 interruption, 0 % answered after it, no stop was measured"
     assert behavior_rows(material.summary(turns=TurnCounts(10, 10, 0, {"ok": 10}))) == []
+
+
+def test_run_of_one_caller_and_utterance_is_singular() -> None:
+    corpus = RunCorpus(name="mine", kind="generated", utterances=1)
+    rows = dict(run_rows(material.run_info(corpus=corpus, users=1), material.summary()))
+    assert " · 1 caller · " in rows["run"]
+    assert "mine: generated speech, 1 utterance · " in rows["corpus"]
