@@ -222,7 +222,7 @@ def test_the_whole_audit(leaks: bool, has_calls: bool, tmp_path: Path, monkeypat
     places = {leak["place"] for leak in written["leaks"]}
     assert written["exit_code"] == code
     assert (code is ExitCode.OBJECTIVE_MISSED) == leaks
-    # Redis writes what it is told to files of its own.
+    # Redis writes what it receives to its own files.
     assert {place for place in places if not place.startswith("file redis/")} == set(planted)
     assert {"file", "table", "page", "answer", "process"} <= set(written["searched"])
     assert written["coverage"]["framework_spans"] == 54

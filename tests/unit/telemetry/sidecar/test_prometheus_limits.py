@@ -106,7 +106,7 @@ def test_a_cohort_that_comes_back_begins_at_zero() -> None:
 @pytest.mark.slow
 def test_too_many_combinations_keep_cohort_and_route() -> None:
     exposition = Exposition()
-    # What is called as the rest is, and a tier of a newer version, are no series of their own beside it.
+    # A model with the name of the rest, and a tier of a newer version, do not get series of their own.
     rest = client_turn(cohort="c31", route="cloud", model=OTHER)
     _observe(exposition, rest, msgspec.structs.replace(rest, cache_tier="a tier of a newer version"))
     cohorts, models = [f"c{i}" for i in range(COHORTS_MAX)], [f"m{i}" for i in range(MODELS_MAX)]
