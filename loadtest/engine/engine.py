@@ -104,7 +104,7 @@ class Engine:
             connections, self._webrtc, self._rooms, limits, tls, max_message_bytes, mask
         )
         self._pacer = pacer
-        self._rest_ticks = 2 if pacer is None else 4  # from one tick to the next while the hub sends no frames
+        self._rest_ticks = 2 if pacer is None else 4  # from one tick to the next where the hub sends no frames
         self._hub = HubSender(base, self.clocks.perf_ns, self._not_sent)
         self._sending: dict[FrameStream, Call] = {}
         self._calls: set[Call] = set()
@@ -154,7 +154,7 @@ class Engine:
         if self._calls:  # without calls, a late tick delays nothing
             self.health.note_tick(max(0, now - self._tick_due_perf_ns), now)
         # With nothing to send, a tick only accounts for what the thread has sent, and serves deadlines.
-        self._ticker.space(1 if self._hub.streams else self._rest_ticks, now)
+        self._ticker.space(self._hub.spacing_ticks if self._hub.streams else self._rest_ticks, now)
         self._tick_due_perf_ns = self._ticker.next_perf_ns(now)
         self._account(*self._hub.collect(now))
         if self._pacer is not None:

@@ -11,12 +11,16 @@ from itertools import islice
 from typing import Final
 
 from loadtest.conversation.prepared_clip import PreparedClip
-from loadtest.engine.pacer import KEPT_FRAMES, OfferedFrame, Phases
+from loadtest.engine.pacer import KEPT_FRAMES, PHASE_NS, OfferedFrame, Phases
 from loadtest.engine.transports.base import Transport
 
 NEVER: Final = 2**62
 # A call takes the lateness of its frames at least every so many.
 _REPORT_FRAMES: Final = KEPT_FRAMES // 4
+# A tick takes as long as sending two frames: while no more streams than this are due together, they are due at every
+# second tick only.
+SPACING_TICKS: Final = 2
+_TOGETHER: Final = 15
 
 
 class HubStream:
@@ -27,6 +31,7 @@ class HubStream:
         self.due_perf_ns = NEVER
         self.sent = 0  # how many frames have been offered to the transport
         self.held_up = 0  # how many of them had to wait
+        self.needs_every_tick = False
         self._sender, self._transport = sender, transport
         self._background: Sequence[bytes] = ()
         self._background_next = 0
@@ -169,22 +174,32 @@ class HubSender:
         self._due: list[tuple[int, int, HubStream]] = []  # a heap; the second member only orders equal moments
         self._added = 0
         self.streams = 0  # how many are being sent
+        self._need_every_tick = 0  # how many of them
+        self._is_behind = False
+
+    @property
+    def spacing_ticks(self) -> int:
+        """From one tick at which frames may be due to the next. Streams catch up with every tick."""
+        return 1 if self._need_every_tick or self._is_behind else SPACING_TICKS
 
     def add(self, transport: Transport, frame_ns: int) -> HubStream:
         """Return a stream of frames over an open transport."""
-        return HubStream(self, transport, self._phases.take(frame_ns))
+        return HubStream(self, transport, self._phases.take(frame_ns, spacing=SPACING_TICKS, together=_TOGETHER))
 
     def schedule(self, stream: HubStream, frame_ns: int, now_perf_ns: int) -> int:
         """Send a stream's frames from its next phase after a moment on; return when that is."""
         due_perf_ns = self._phases.first_due(stream.phase, frame_ns, now_perf_ns + 1, self._base_perf_ns)
         self._added += 1
         self.streams += 1
+        stream.needs_every_tick = bool(stream.phase % SPACING_TICKS or frame_ns % (SPACING_TICKS * PHASE_NS))
+        self._need_every_tick += stream.needs_every_tick
         heapq.heappush(self._due, (due_perf_ns, self._added, stream))
         return due_perf_ns
 
     def remove(self, stream: HubStream) -> None:
         """Account for a stream that has stopped."""
         self.streams -= 1
+        self._need_every_tick -= stream.needs_every_tick
         self._phases.give_back(stream.phase)
 
     def collect(self, now_perf_ns: int) -> tuple[list[HubStream], list[int]]:
@@ -209,4 +224,5 @@ class HubSender:
                 streams.append(stream)
             if stream.due_perf_ns != NEVER:
                 heapq.heappush(due, (stream.due_perf_ns, order, stream))
+        self._is_behind = bool(due) and due[0][0] <= now_perf_ns
         return streams, lateness_ns

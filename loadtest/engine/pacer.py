@@ -64,11 +64,14 @@ class Phases:
     def __init__(self) -> None:
         self._streams: list[int] = []
 
-    def take(self, frame_ns: int) -> int:
-        """Return the phase with the fewest streams, which then has one more."""
+    def take(self, frame_ns: int, *, spacing: int = 1, together: int = 0) -> int:
+        """Return the phase with the fewest streams, which then has one more: every `spacing`-th phase first, until
+        these have `together` streams each."""
         size = frame_ns // PHASE_NS
         self._streams += [0] * (size - len(self._streams))
-        phase = min(range(size), key=self._streams.__getitem__)
+        phase = min(range(0, size, spacing), key=self._streams.__getitem__)
+        if self._streams[phase] >= together:
+            phase = min(range(size), key=self._streams.__getitem__)
         self._streams[phase] += 1
         return phase
 

@@ -85,16 +85,42 @@ def test_frames_keep_schedule_and_are_neither_early_nor_bursty(pauses: list[int]
     assert [frame for frame, _ in transport.sent] == [b"abc"[number % 3 :][:1] for number in range(len(moments))]
 
 
-def test_streams_are_spread_over_frame_and_places_are_reused() -> None:
+@pytest.mark.parametrize(
+    ("streams", "spacing", "together"),
+    [(40, 2, {4}), (150, 2, {15}), (151, 1, {15, 1}), (600, 1, {30})],
+)
+def test_streams_are_spread_over_frame_and_places_are_reused(streams: int, spacing: int, together: set[int]) -> None:
     hub = Hub()
-    streams = [hub.add()[0] for _ in range(40)]
-    phases = [stream.due_perf_ns % FRAME for stream in streams]
-    assert {phases.count(phase) for phase in phases} == {2}
-    assert {(phase - BASE) % MS for phase in phases} == {0}, "when there are ticks"
-    streams[3].stop()
-    streams[3].stop()
-    assert hub.add()[0].due_perf_ns % FRAME == phases[3]
-    assert hub.sender.streams == 40
+    added = [hub.add()[0] for _ in range(streams)]
+    phases = [(stream.due_perf_ns - BASE) % FRAME for stream in added]
+    assert {phases.count(phase) for phase in phases} == together
+    assert {phase % (spacing * MS) for phase in phases} == {0}, "when there are ticks"
+    assert hub.sender.spacing_ticks == spacing
+    added[3].stop()
+    added[3].stop()
+    again = hub.add()[0]
+    assert (again.due_perf_ns - BASE) % FRAME == phases[3]
+    assert hub.sender.streams == streams
+    added[-1].stop()
+    if streams == 151:
+        assert hub.sender.spacing_ticks == 2
+
+
+def test_a_stream_that_fell_behind_catches_up_with_every_tick() -> None:
+    hub = Hub()
+    stream, transport = hub.add()
+    hub.now = stream.due_perf_ns + 5 * FRAME
+    for number in range(1, 6):
+        hub.sender.collect(hub.now)
+        assert (len(transport.sent), hub.sender.spacing_ticks) == (number, 1)
+    hub.sender.collect(hub.now)
+    assert (len(transport.sent), hub.sender.spacing_ticks) == (6, 2)
+
+
+def test_frames_of_an_odd_length_need_every_tick() -> None:
+    hub = Hub()
+    hub.sender.add(Transport(hub), 25 * MS).begin([b"a"], 25 * MS, hub.now)  # type: ignore[arg-type]
+    assert hub.sender.spacing_ticks == 1
 
 
 def test_a_stopped_stream_sends_nothing() -> None:

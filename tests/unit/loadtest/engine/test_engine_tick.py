@@ -59,7 +59,7 @@ def worker() -> Iterator[Worker]:
     made.engine.close()
 
 
-@pytest.mark.parametrize(("callers", "ticks"), [(0, 500), (1, 1000), (45, 1000)])
+@pytest.mark.parametrize(("callers", "ticks"), [(0, 500), (1, 500), (45, 500), (160, 1000)])
 def test_every_caller_gets_its_frames_by_fewest_ticks(worker: Worker, callers: int, ticks: int) -> None:
     for _ in range(callers):
         worker.add()
