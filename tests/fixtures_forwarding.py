@@ -142,17 +142,6 @@ def take_partly(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: b
     reply(handler, 200, ExportTraceServiceResponse(partial_success=partial).SerializeToString())
 
 
-def first(times: int, mood: Mood, then: Mood = take) -> Mood:
-    """A mood for so many requests, then another one."""
-    count = {"left": times}
-
-    def both(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        count["left"] -= 1
-        (mood if count["left"] >= 0 else then)(server, handler, body)
-
-    return both
-
-
 def answer(status: int, content: bytes = b"", **headers: str) -> Mood:
     """Answer every request with a status."""
     return lambda _server, handler, _body: reply(handler, status, content, **headers)

@@ -11,31 +11,14 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
+from tests.fixtures_turns import MS, exchange
 
-MS = 1_000_000
 UNIX = 1_790_000_000_000_000_000
 
 
-def exchange(index: int) -> Turn:
-    base = 5_000 * MS * (index + 1)
-    return Turn(
-        run_id="run",
-        call_id="call",
-        turn_index=index,
-        source="client",
-        outcome="ok",
-        started_unix_ns=UNIX + base,
-        started_perf_ns=base,
-        speech_start_perf_ns=base + 1,
-        speech_end_perf_ns=base + 900 * MS,
-        asr_final_perf_ns=base + 1_100 * MS,
-        llm_first_token_perf_ns=base + 1_200 * MS,
-        tts_first_chunk_perf_ns=base + 1_300 * MS,
-        first_audio_perf_ns=base + (1_350 + index) * MS,
-        reply_end_perf_ns=base + 2_000 * MS,
-        cohort="A",
-        protocol="openai-realtime",
-    )
+def turn(index: int) -> Turn:
+    """A turn that is heard after 510 ms, and 1 ms more for each before it."""
+    return exchange(index, run_id="run", call_id="call", turn_index=index, network_ms=float(index))[0]
 
 
 def test_emitted_turns_equal_those_of_the_store(tmp_path: Path) -> None:
@@ -53,7 +36,7 @@ def test_emitted_turns_equal_those_of_the_store(tmp_path: Path) -> None:
             started_perf_ns=0,
             attributes={},
         )
-        emitted = [call.emit(exchange(index)) for index in range(40)]
+        emitted = [call.emit(turn(index)) for index in range(40)]
         call.end(300_000 * MS, {})
         announce_run(telemetry, "run", "end", {}, wall_ns=lambda: UNIX + 300_000 * MS)
         assert telemetry.flush(30)
@@ -67,7 +50,7 @@ def test_emitted_turns_equal_those_of_the_store(tmp_path: Path) -> None:
         assert sorted(stored, key=lambda turn: turn.turn_index) == emitted
         assert (summary.turns.total, summary.turns.ok) == (40, 40)
         assert (summary.loss.emitted, summary.loss.received, summary.loss.missing) == (40, 40, 0)
-        assert summary.metrics["voice_to_voice"].p50 == 469.5 * MS
+        assert summary.metrics["voice_to_voice"].p50 == 529.5 * MS
         assert summary.generator["cpu_ratio_worst"] == 0.5
         assert summary.generator["loop_lag_worst_ns"] == 3 * MS
         assert run.ended
@@ -79,7 +62,7 @@ def test_spooled_turns_reach_a_later_sidecar(tmp_path: Path) -> None:
     call = CallTrace(
         alone, run_id="run", call_id="call", source="client", started_unix_ns=UNIX, started_perf_ns=0, attributes={}
     )
-    emitted = [call.emit(exchange(index)) for index in range(5)]
+    emitted = [call.emit(turn(index)) for index in range(5)]
     alone.shutdown(10)
     assert alone.export_stats().spooled_spans == 20
     store = tmp_path / "store"

@@ -1,6 +1,5 @@
 """Forwarding of acknowledged requests to the destinations of a sidecar's configuration."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from loadtest.audit.search import Search, needles_of_texts, needles_of_value
 from tests import asking
 from tests.fixtures_forwarding import (
     UpstreamServer,
-    answer,
     dead_url,
     forwarding_sidecar,
     span_id,
     spans_request,
-    take,
 )
-from tests.fixtures_sidecar import SidecarProcess, running_sidecar, stored_trace_ids, turns_request
-from tests.fixtures_turns import client_turn
+from tests.fixtures_sidecar import SidecarProcess
 from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 
@@ -31,18 +27,8 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 SECRET_TEXT = "my card is 4111 1111 1111 1111"
 
 
-@pytest.fixture
-def upstream() -> Iterator[UpstreamServer]:
-    with closing(UpstreamServer()) as server:
-        yield server
-
-
-def accepts(sidecar: SidecarProcess, body: bytes) -> bool:
-    return asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
-
-
 def send(sidecar: SidecarProcess, body: bytes) -> None:
-    assert accepts(sidecar, body)
+    assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
 
 
 def state(sidecar: SidecarProcess, name: str = "up") -> dict[str, Any]:
@@ -91,21 +77,6 @@ def test_spans_missed_by_dead_destination_arrive_when_it_is_back(tmp_path: Path)
             wait_until(lambda: len(back.span_ids()) >= 20)
             assert sorted(back.span_ids()) == [span_id(number) for number in range(20)]
             wait_until(lambda: "forward:up" not in asking.get(f"{sidecar.http}/healthz").json()["faults"])
-
-
-@pytest.mark.nightly
-def test_killed_sidecar_loses_waiting_spans_and_forwards_new(tmp_path: Path, upstream: UpstreamServer) -> None:
-    upstream.mood = answer(503)
-    with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
-        send(sidecar, spans_request(1))
-        wait_until(lambda: upstream.read)
-        sidecar.kill()
-    upstream.mood = take
-    with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
-        body = spans_request(2)
-        wait_until(lambda: accepts(sidecar, body))
-        wait_until(upstream.span_ids)
-        assert upstream.span_ids() == [span_id(2)]
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -170,24 +141,6 @@ def test_secrets_are_in_no_process_arguments_and_no_log(
     assert upstream.headers[0]["authorization"] == "Bearer hush-hush"
     assert "hush" not in log.read_text()
     assert b"hush" not in all_bytes(tmp_path / "store")
-
-
-@pytest.mark.nightly
-def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
-    turns = [client_turn(index) for index in range(12)]
-    with (
-        running_sidecar(tmp_path / "second", token="hush") as second,
-        pytest.MonkeyPatch.context() as patched,
-    ):
-        patched.setenv("TEST_AUTHORIZATION", "Bearer hush")
-        table = up(second.http, headers_env={"authorization": "TEST_AUTHORIZATION"})
-        with forwarding_sidecar(tmp_path / "first", [table]) as sidecar:
-            for turn in turns:
-                send(sidecar, turns_request([turn]).SerializeToString())
-            wait_until(lambda: state(sidecar)["forwarded_requests"] == 12)
-            assert sidecar.terminate() == 0
-        assert second.terminate() == 0
-    assert sorted(stored_trace_ids(tmp_path / "second")) == sorted(turn.trace_id for turn in turns)
 
 
 def test_json_and_metrics_are_forwarded_in_protobuf(tmp_path: Path, upstream: UpstreamServer) -> None:

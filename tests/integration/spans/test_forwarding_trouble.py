@@ -6,7 +6,7 @@ Forwarding itself is tried here, in this process, with real HTTP receivers; its 
 import socket
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
@@ -23,26 +23,17 @@ from telemetry.sidecar.forwarding.forwarder import LOSING_S, Forwarding
 from telemetry.sidecar.signals import Signal
 from tests.fixtures_forwarding import (
     BlackHole,
-    Mood,
     UpstreamServer,
     answer,
     dead_url,
     endless_body,
-    first,
     span_id,
     spans_request,
     take,
-    take_partly,
 )
 from tests.integration.waiting import wait_until
 
 SECRET_TEXT = "my card is 4111 1111 1111 1111"
-
-
-@pytest.fixture
-def upstream() -> Iterator[UpstreamServer]:
-    with closing(UpstreamServer()) as server:
-        yield server
 
 
 def up(url: str, **more: object) -> Destination:
@@ -107,22 +98,6 @@ def test_a_destination_in_trouble_delays_no_other(tmp_path: Path, upstream: Upst
             wait_until(lambda: tried.fault("nameless"))
             assert tried.state("hole").backlog_items == 30
             assert tried.fault() == ""
-
-
-@pytest.mark.parametrize(
-    "mood", [first(2, answer(429, retry_after="1")), first(1, answer(503)), first(1, answer(401)), take_partly]
-)
-def test_all_arrives_after_a_while(tmp_path: Path, upstream: UpstreamServer, mood: Mood) -> None:
-    upstream.mood = mood
-    with forwarding_to(tmp_path, up(upstream.url)) as tried:
-        tried.forwarding.add([received(number) for number in range(10)])
-        wait_until(lambda: tried.state().forwarded_requests == 10)
-        state = tried.state()
-    assert upstream.span_ids() == [span_id(number) for number in range(10)]
-    is_partly = mood is take_partly
-    assert (state.rejected_items, state.lost_items) == ((2, 2) if is_partly else (0, 0))
-    assert (state.refusal is not None and "too old" in state.refusal) == is_partly
-    assert state.dropped_requests == {}
 
 
 def test_refused_request_is_counted_with_reason_and_delays_none(tmp_path: Path, upstream: UpstreamServer) -> None:

@@ -1,7 +1,7 @@
 """One request to upstream servers of every mood, and what is made of each answer."""
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
@@ -30,19 +30,27 @@ from tests.integration.certificates import authority
 from tests.integration.spans.test_exporter_collectors import Listener, dripping, garbage, hanging_up, silent
 
 TAKEN = PostResult("taken", "HTTP status 200")
+LATE = PostResult("taken", "HTTP status 200", "late", 3)
 STATUS = Status(message="no such thing: hello").SerializeToString()
-
-
-@pytest.fixture
-def upstream() -> Iterator[UpstreamServer]:
-    with closing(UpstreamServer()) as server:
-        yield server
 
 
 def post(url: str, *bodies: bytes, **more: Any) -> PostResult:
     destination = replace(Destination("up", url, "redact", timeout_s=30.0), **more)
     upstream = Upstream(destination, wall_clock_ns=lambda: 1_700_000_000 * 10**9)
     return upstream.send("traces", bodies or [spans_request(1)])
+
+
+def in_json(content: bytes) -> Mood:
+    """Answer every request in JSON."""
+
+    def mood(_server: UpstreamServer, handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "application/json; charset=utf-8")
+        handler.send_header("content-length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return mood
 
 
 def test_requests_are_joined_to_one_that_holds_them_all(upstream: UpstreamServer) -> None:
@@ -85,35 +93,12 @@ def test_without_compression_it_says_none(upstream: UpstreamServer) -> None:
         (answer(404), PostResult("failed", "HTTP status 404")),
         (answer(500), PostResult("doubtful", "HTTP status 500")),
         (endless_body, TAKEN),
+        (in_json(b'{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "late"}, "more": 1}'), LATE),
+        *((in_json(content), TAKEN) for content in (b"{}", b"[" * 60_000, b'{"partialSuccess": 7}', b"\xff")),
     ],
 )
 def test_each_answer_gives_its_post_result(upstream: UpstreamServer, mood: Mood, result: PostResult) -> None:
     upstream.mood = mood
-    assert post(upstream.url) == result
-
-
-@pytest.mark.parametrize(
-    ("content", "result"),
-    [
-        (
-            b'{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "late"}, "more": 1}',
-            PostResult("taken", "HTTP status 200", "late", 3),
-        ),
-        (b"{}", TAKEN),
-        (b"[" * 60_000, TAKEN),
-        (b'{"partialSuccess": 7}', TAKEN),
-        (b"\xff", TAKEN),
-    ],
-)
-def test_an_answer_in_json_is_read_too(upstream: UpstreamServer, content: bytes, result: PostResult) -> None:
-    def in_json(_server: UpstreamServer, handler: BaseHTTPRequestHandler, _body: bytes) -> None:
-        handler.send_response(200)
-        handler.send_header("content-type", "application/json; charset=utf-8")
-        handler.send_header("content-length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    upstream.mood = in_json
     assert post(upstream.url) == result
 
 

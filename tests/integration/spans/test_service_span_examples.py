@@ -56,19 +56,7 @@ def test_the_example_in_python(tmp_path: Path) -> None:
     assert _value_ms(turn, "voice_to_voice") >= 300
 
 
-@pytest.mark.nightly
-def test_the_example_in_node(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path) as sidecar:
-        _run(sidecar, needed("node"), EXAMPLES / "turn.mjs")
-        assert sidecar.terminate() == 0
-    (turn,) = _turns(tmp_path)
-    assert (turn.call_id, turn.outcome, turn.route, turn.cohort) == (turn.trace_id, "ok", "cloud", "canary")
-    latencies = ("asr_final_latency", "llm_first_token_latency", "tts_first_chunk_latency", "voice_to_voice")
-    assert [_value_ms(turn, name) for name in latencies] == [250, 450, 150, 600]
-    assert turn.asr_first_partial_perf_ns is None
-
-
-def test_service_turn_is_in_objective_counts_and_in_its_view(tmp_path: Path) -> None:
+def test_turn_of_the_node_example_is_in_every_view(tmp_path: Path) -> None:
     asked = 'cohort="canary",objective="voice-to-voice",service_name="my-bot",source="service",stage="turn"'
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, needed("node"), EXAMPLES / "turn.mjs")
@@ -76,6 +64,10 @@ def test_service_turn_is_in_objective_counts_and_in_its_view(tmp_path: Path) -> 
             lambda: f"voice_objective_good_turns_total{{{asked}}} 1.0\n" in asking.get(f"{sidecar.http}/metrics").text
         )
         (turn,) = _turns(tmp_path)
+        assert (turn.call_id, turn.outcome, turn.route, turn.cohort) == (turn.trace_id, "ok", "cloud", "canary")
+        latencies = ("asr_final_latency", "llm_first_token_latency", "tts_first_chunk_latency", "voice_to_voice")
+        assert [_value_ms(turn, name) for name in latencies] == [250, 450, 150, 600]
+        assert turn.asr_first_partial_perf_ns is None
         with StoreReader(tmp_path) as reader:
             assert turn.run_id in {run.run_id for run in reader.runs()}
         page = asking.get(f"{sidecar.http}/metrics", headers={"accept": OPENMETRICS}).text
