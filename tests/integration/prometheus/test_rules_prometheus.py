@@ -5,7 +5,6 @@ The windows are seconds instead of hours; everything is waited for by asking for
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
 from telemetry.objectives.slo import default_objectives
-from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import client_turn
 from tests.grafana import DATA
@@ -64,37 +62,6 @@ def test_alert_fires_while_turns_are_bad_and_ends_after_them(tmp_path: Path) -> 
         prometheus.until(lambda: _firing(prometheus, "VoiceTurnsAbsent"), "an alert about no more turns")
         sidecar.kill()
         prometheus.until(lambda: _firing(prometheus, "VoiceTelemetryAbsent"), "an alert about the sidecar")
-
-
-def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> None:
-    (objective,) = [objective for objective in default_objectives() if objective.name == "voice-to-voice"]
-    stricter = replace(objective, threshold=500_000_000)
-    with (
-        running_sidecar(tmp_path / "store") as sidecar,
-        running_prometheus(tmp_path, [sidecar.http], rules_text([stricter], OPTIONS)) as prometheus,
-    ):
-        (labels,) = prometheus.until(
-            lambda: _firing(prometheus, "VoiceObjectiveNotCounted"), "an alert about the objective"
-        )
-        assert labels["promise"] == stricter.promise
-
-
-def test_rollback_and_missing_evaluation_are_alerts(tmp_path: Path) -> None:
-    plan = tmp_path / "rollout.toml"
-    plan.write_text(PLAN_FILE)
-    store = fill_rollout_store(tmp_path / "store", "worse")
-    (objective,) = [objective for objective in default_objectives() if objective.name == "voice-to-voice"]
-    with (
-        running_sidecar(store, "--rollout", str(plan), "--rollout-every", "1") as sidecar,
-        running_prometheus(tmp_path, [sidecar.http], rules_text([objective], OPTIONS)) as prometheus,
-    ):
-        (labels,) = prometheus.until(
-            lambda: _firing(prometheus, "VoiceRolloutRolledBack"), "an alert about the rollout"
-        )
-        assert (labels["rollout"], labels["severity"]) == ("streaming", "page")
-        assert _firing(prometheus, "VoiceRolloutNotEvaluated") == []
-        plan.unlink()  # what is judged by no plan is kept by no row
-        prometheus.until(lambda: _firing(prometheus, "VoiceRolloutNotEvaluated"), "an alert about an old verdict")
 
 
 def test_compose_configuration_scrapes_sidecar_and_loads_rules(tmp_path: Path) -> None:
