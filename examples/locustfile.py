@@ -1,4 +1,4 @@
-"""A locustfile of one's own: our callers, and a user that watches another part of the service meanwhile.
+"""Your own locustfile: voiceprobe's callers, and a user that checks another part of the service meanwhile.
 
     .venv/bin/locust -f examples/locustfile.py --headless --users 10 --run-time 1m --host ws://127.0.0.1:8765/v1/realtime
 
@@ -22,5 +22,5 @@ class HealthWatcher(HttpUser):
     @task
     def healthz(self) -> None:
         """One request; it is a row of Locust's statistics, like the stages of the calls."""
-        # A whole address: --host is that of the callers.
+        # A full address, because --host is the callers' endpoint.
         self.client.get("http://127.0.0.1:8080/healthz")
