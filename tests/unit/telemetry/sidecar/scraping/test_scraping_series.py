@@ -1,6 +1,7 @@
 """Pages as prometheus_client writes them (vLLM exposes its metrics with it), and pages that are no such thing."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 from functools import cache
 
@@ -23,6 +24,8 @@ from telemetry.sidecar.scraping import NotAPage, failed, scraped
 from telemetry.store.schema import PointRow
 
 NOW = 1_800_000_000_000_000_000
+# A value of a counter that is taken for a time in seconds lies before it.
+EARLIEST_NS = 1_700_000_000_000_000_000
 LABELS = ("model_name", "engine")
 
 
@@ -79,8 +82,8 @@ def test_a_page_becomes_points() -> None:
     assert {(point.kind, point.unit, point.temporality, point.is_monotonic) for point in queries} == {
         ("sum", "{token}", "cumulative", True)
     }
-    assert all(point.start_unix_ns for point in queries)
     queue = by_name["vllm:request_queue_time_seconds"][0]
+    assert all(EARLIEST_NS < (point.start_unix_ns or 0) < time.time_ns() for point in (*queries, queue))
     assert (queue.count, queue.sum) == (4, pytest.approx(5.6))
     assert list(queue.explicit_bounds or ()) == [0.3, 0.5, 1.0]
     assert list(queue.bucket_counts or ()) == [2, 1, 0, 1]
