@@ -8,10 +8,8 @@ import pytest
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective, count_turns, default_objectives
 from telemetry.store.answers import Behavior
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
-from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, client_turn
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 SILENT: dict[str, Any] = {"voice_to_voice_ms": None, "turn_kind": "silence", "silence_ns": 3_000 * MS}
 
@@ -46,14 +44,8 @@ TURNS = [
 ]
 
 
-def _reader(folder: Path, turns: list[Turn]) -> StoreReader:
-    with StoreWriter(folder) as writer:
-        writer.append(Batch(turns=turns))
-    return StoreReader(folder)
-
-
 def test_caller_behavior_is_counted_over_valid_turns(tmp_path: Path) -> None:
-    with _reader(tmp_path, TURNS) as reader:
+    with reader_of(tmp_path, *TURNS) as reader:
         summary = reader.summary()
     assert summary.behavior == Behavior(
         barge_ins=2,
@@ -79,14 +71,14 @@ def test_caller_behavior_is_counted_over_valid_turns(tmp_path: Path) -> None:
 def test_silent_turn_counts_neither_for_nor_against_service(tmp_path: Path) -> None:
     spoken = [turn for turn in TURNS if turn.turn_kind != "silence"]
     objectives = [*default_objectives(), Objective("outcome", "outcome", 0.9, outcomes=("ok",))]
-    with _reader(tmp_path / "all", TURNS) as every, _reader(tmp_path / "spoken", spoken) as without:
+    with reader_of(tmp_path / "all", *TURNS) as every, reader_of(tmp_path / "spoken", *spoken) as without:
         assert every.summary().turns == without.summary().turns
         for objective in objectives:
             assert every.count()(objective) == without.count()(objective) == count_turns(TURNS)(objective)
 
 
 def test_absent_behavior_is_no_share_of_zero(tmp_path: Path) -> None:
-    with _reader(tmp_path, [_turn(0)]) as reader:
+    with reader_of(tmp_path, _turn(0)) as reader:
         behavior = reader.summary().behavior
     assert behavior == Behavior()
     assert (behavior.recovered_share, behavior.intent_accuracy) == (None, None)

@@ -6,16 +6,8 @@ import pytest
 
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter, Retries
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
-from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, client_turn
-
-
-def _reader(directory: Path, *turns: Turn) -> StoreReader:
-    with StoreWriter(directory) as writer:
-        writer.append(Batch(turns=turns))
-    return StoreReader(directory)
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 
 def _failed(index: int, kind: str | None, code: str | None = None, **changes: object) -> Turn:
@@ -34,7 +26,7 @@ def test_failed_turns_are_counted_by_their_cause(tmp_path: Path) -> None:
         _failed(7, "http_status", "429", turn_kind="silence"),
         client_turn(8, retry_wait_ns=7 * SECOND),
     ]
-    with _reader(tmp_path, *turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         summary = reader.summary()
         causes = [(failure.kind, failure.code, failure.turns, failure.example) for failure in summary.failures]
         assert causes == [
@@ -56,7 +48,7 @@ def test_generator_failure_is_among_causes_with_its_remedy(tmp_path: Path) -> No
         _failed(3, "tcp", "ECONNREFUSED"),
         client_turn(4, outcome="invalid", invalid_reasons=("frame lateness",)),
     ]
-    with _reader(tmp_path, *turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         summary = reader.summary()
     assert [(failure.kind, failure.code, failure.turns, failure.example) for failure in summary.failures] == [
         ("generator", "EADDRNOTAVAIL", 2, "turn 2 went wrong"),
@@ -74,11 +66,11 @@ def test_calls_prevented_by_generator_leave_target_reachable(tmp_path: Path) -> 
     prevented = [_unconnected(index, "generator", outcome="invalid", outcome_observed="error") for index in range(3)]
     refused = [_unconnected(index, "tcp") for index in (3, 4)]
     of_run = Filter(run_id="run-1")
-    with _reader(tmp_path / "prevented", *prevented) as reader:
+    with reader_of(tmp_path / "prevented", *prevented) as reader:
         calls = reader.calls(of_run)
         assert (calls.started, calls.connected, calls.prevented, calls.connect_failure) == (3, 0, 3, None)
         assert reader.summary(of_run).unreached is None
-    with _reader(tmp_path / "both", *prevented, *refused) as reader:
+    with reader_of(tmp_path / "both", *prevented, *refused) as reader:
         calls = reader.calls(of_run)
         assert (calls.started, calls.prevented, calls.connect_failure) == (5, 3, "turn 4 went wrong")
         assert "none of 5 calls reached a session" in (reader.summary(of_run).unreached or "")
@@ -93,7 +85,7 @@ def test_remarks_on_turns_that_ended_well_are_counted(tmp_path: Path) -> None:
         client_turn(4, turn_kind="silence", **short),
         _failed(5, "no_reply", outcome="no_reply"),
     ]
-    with _reader(tmp_path, *turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         remarks = [(remark.remark, remark.turns) for remark in reader.summary().remarks]
         assert remarks == [("the endpoint cut its reply short (content_filter)", 2), ("the reply was never closed", 1)]
 
@@ -101,7 +93,7 @@ def test_remarks_on_turns_that_ended_well_are_counted(tmp_path: Path) -> None:
 def test_an_endpoint_that_invents_codes_does_not_fill_the_report(tmp_path: Path) -> None:
     turns = [_failed(index, "endpoint_error", f"code_{index}") for index in range(100)]
     turns += [_failed(100 + index, "http_status", "429") for index in range(5)]
-    with _reader(tmp_path, *turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         failures = reader.summary().failures
         assert len(failures) == 20
         assert (failures[0].code, failures[0].turns) == ("429", 5)

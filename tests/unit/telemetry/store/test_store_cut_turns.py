@@ -9,10 +9,8 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import WAITED_FROM, EligibleTurns
 from telemetry.objectives.slo import Objective, count_turns, default_objectives
 from telemetry.store.answers import Beside, ContradictedValue, Contradictions, Filter
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
-from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, client_turn
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 ENDED = 3_000 * MS  # the speech of every turn
 
@@ -23,21 +21,14 @@ def cut(index: int, waited_ms: float = 200, **changes: object) -> Turn:
     return client_turn(index, voice_to_voice_ms=None, **fields)
 
 
-def store(directory: Path, turns: list[Turn]) -> StoreReader:
-    with StoreWriter(directory) as writer:
-        writer.append(Batch(turns=turns))
-    return StoreReader(directory)
-
-
 def test_cut_turns_are_counted_by_cause_and_not_eligible(tmp_path: Path) -> None:
-    with store(tmp_path, [client_turn(0), *(cut(index) for index in range(1, 6)), client_turn(6)]) as reader:
+    with reader_of(tmp_path, client_turn(0), *(cut(index) for index in range(1, 6)), client_turn(6)) as reader:
         turns = reader.summary().turns
     assert (turns.total, turns.ok, turns.cut, turns.invalid, turns.eligible) == (7, 2, 5, 0, 2)
     assert turns.cut_by == {"the stop time-out of 1 s": 3, "the end of the caller": 2}
 
 
-@pytest.mark.parametrize("metric", [*WAITED_FROM, "underrun_worst", "tokens_per_s", None])
-def test_the_store_counts_cut_turns_by_the_one_rule(tmp_path: Path, metric: str | None) -> None:
+def test_the_store_counts_cut_turns_by_the_one_rule(tmp_path: Path) -> None:
     heard = {"first_audio_perf_ns": ENDED + 500 * MS}
     spoke = {"speech_end_perf_ns": None}
     connecting = {"speech_start_perf_ns": None, "speech_end_perf_ns": None}
@@ -46,12 +37,13 @@ def test_the_store_counts_cut_turns_by_the_one_rule(tmp_path: Path, metric: str 
     waits = (-2_900, 100, 800, 801, 5_000)
     turns = [cut(index, wait, **shape) for index, (wait, shape) in enumerate(product(waits, shapes))]
     turns += [client_turn(len(turns) + index, voice_to_voice_ms=400 * index) for index in range(4)]
-    if metric is None:
-        objective = Objective("end", "outcome", 0.99, outcomes=("ok",))
-    else:
-        objective = Objective("one", "metric", 0.95, metric, 800 if metric == "tokens_per_s" else 800 * MS)
-    with store(tmp_path, turns) as reader:
-        assert reader.count(Filter())(objective) == count_turns(turns)(objective)
+    objectives = [Objective("end", "outcome", 0.99, outcomes=("ok",))]
+    for metric in (*WAITED_FROM, "underrun_worst", "tokens_per_s"):
+        threshold = 800 if metric == "tokens_per_s" else 800 * MS
+        objectives.append(Objective(metric, "metric", 0.95, metric, threshold))
+    with reader_of(tmp_path, *turns) as reader:
+        for objective in objectives:
+            assert reader.count(Filter())(objective) == count_turns(turns)(objective), objective.name
 
 
 def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
@@ -59,7 +51,7 @@ def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
     late = [client_turn(index, voice_to_voice_ms=2_000) for index in range(20)]
     some_cut = [*late[:10], *(cut(index, 1_500) for index in range(10, 20))]
     (fast,) = [objective for objective in default_objectives() if objective.metric == "voice_to_voice"]
-    with store(tmp_path / "whole", late) as whole, store(tmp_path / "cut", some_cut) as cut_off:
+    with reader_of(tmp_path / "whole", *late) as whole, reader_of(tmp_path / "cut", *some_cut) as cut_off:
         assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == EligibleTurns(0, 20)
 
 
@@ -69,9 +61,9 @@ def test_unknown_and_duplicate_events_are_added_up(tmp_path: Path) -> None:
         client_turn(1, unknown_events=1, unknown_event_names=("a",), duplicate_events=3, service_latency_reports=0),
         client_turn(2),
     ]
-    with store(tmp_path, turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         assert reader.summary().beside == Beside(3, 3, 1, ("a", "b"))
-    with store(tmp_path / "none", []) as reader:
+    with reader_of(tmp_path / "none") as reader:
         assert reader.summary().beside == Beside()
 
 
@@ -95,7 +87,7 @@ def test_impossible_values_and_late_spans_are_counted_by_cause(tmp_path: Path) -
             (7, "service:bot:2026-11-11", 2),
         )
     ]
-    with store(tmp_path, [heard, client_turn(1), client_turn(2), *reported]) as reader:
+    with reader_of(tmp_path, heard, client_turn(1), client_turn(2), *reported) as reader:
         contradictions = reader.summary(Filter(run_id="run-1")).contradictions
         assert contradictions == Contradictions(
             (
@@ -120,6 +112,6 @@ def test_impossible_values_and_late_spans_are_counted_by_cause(tmp_path: Path) -
             ),
             "late": "3 spans of services came late: 1 turn judged again",
         }
-    with store(tmp_path / "none", [client_turn(3)]) as reader:
+    with reader_of(tmp_path / "none", client_turn(3)) as reader:
         assert reader.summary().contradictions == Contradictions()
         assert reader.summary().contradictions.texts == {}

@@ -5,6 +5,7 @@ from pathlib import Path
 from zlib import crc32
 
 import msgspec
+import pytest
 
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turn_spans import SpanRow
@@ -36,7 +37,9 @@ def of_run(run_id: str, turns: int, *, invalid: int = 0, silent: int = 0) -> lis
     ]
 
 
-def filled(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
     runs = {
         "valid": of_run("valid", 100, invalid=1),
         "many invalid": of_run("many invalid", 50, invalid=5),  # which its objectives judge, turn by turn
@@ -55,22 +58,20 @@ def _with_process(span: SpanRow, process_id: str) -> SpanRow:
     return replace(span, attributes={**span.attributes, "voice.run.process_id": process_id})
 
 
-def test_the_valid_turns_of_lost_runs_are_counted(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "store")
-    with StoreReader(folder, wall_clock_ns=lambda: NOW) as reader:
-        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=1, turns=30)
-
-
-def test_a_process_at_work_is_not_lost(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "store")
-    with StoreReader(folder, wall_clock_ns=lambda: START_UNIX_NS + 40 * SECOND) as reader:
-        assert reader.burn_rates([FAST]).limited == LimitedTurns()
-
-
-def test_runs_before_the_longest_window_do_not_count(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "store")
-    with StoreReader(folder, wall_clock_ns=lambda: NOW + 29 * 86_400 * SECOND) as reader:
-        assert reader.burn_rates([FAST]).limited == LimitedTurns()
+@pytest.mark.parametrize(
+    ("now_unix_ns", "limited"),
+    [
+        (NOW, LimitedTurns(runs=1, turns=30)),
+        (START_UNIX_NS + 40 * SECOND, LimitedTurns()),
+        (NOW + 29 * 86_400 * SECOND, LimitedTurns()),
+    ],
+    ids=["a lost process", "all at work", "before the longest window"],
+)
+def test_valid_turns_of_lost_runs_of_the_period_are_counted(
+    store: Path, now_unix_ns: int, limited: LimitedTurns
+) -> None:
+    with StoreReader(store, wall_clock_ns=lambda: now_unix_ns) as reader:
+        assert reader.burn_rates([FAST]).limited == limited
 
 
 def test_runs_without_end_are_judged_by_their_own_processes(tmp_path: Path) -> None:

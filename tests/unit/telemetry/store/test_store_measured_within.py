@@ -14,18 +14,11 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.store import writer as writing
 from telemetry.store.answers import SpeechBoundErrors
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import SIDES, Batch
-from telemetry.store.writer import StoreWriter
+from telemetry.store.schema import SIDES
 from tests.fixtures_turns import MS, client_turn, synthetic_run
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 EARLIER = [name for name in Turn.__struct_fields__ if name.endswith("_earlier_ns")]
-
-
-def reader_of(folder: Path, *turns: Turn) -> StoreReader:
-    with StoreWriter(folder) as writer:
-        writer.append(Batch(turns=turns))
-    return StoreReader(folder, wall_clock_ns=lambda: 2**61)
 
 
 def stated(turn: Turn, **changes: object) -> Turn:

@@ -6,9 +6,8 @@ import pytest
 
 from telemetry.model.semconv import SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
 from telemetry.store.questions.caches import ModelServer, RequestTimes
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch, PointRow
-from telemetry.store.writer import StoreWriter
+from telemetry.store.schema import PointRow
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 S = 1_000_000_000
 START = 1_800_000_000 * S
@@ -47,9 +46,7 @@ def up(at_s: float, value: float, name: str = "vllm-1") -> PointRow:
 
 
 def asked(folder: Path, *points: PointRow, since_s: float = 0.0, until_s: float = 60.0) -> tuple[ModelServer, ...]:
-    with StoreWriter(folder) as writer:
-        writer.append(Batch(points=list(points)))
-    with StoreReader(folder) as reader:
+    with reader_of(folder, points=points) as reader:
         return reader.model_servers(START + round(since_s * S), START + round(until_s * S))
 
 

@@ -35,56 +35,50 @@ def _turns() -> list[Turn]:
     return turns
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> StoreReader:
-    return StoreReader(fill_store(tmp_path, Run(turns=_turns())))
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    return StoreReader(fill_store(tmp_path_factory.mktemp("store"), Run(turns=_turns())))
 
 
 def test_run_figures_leave_out_ramp_and_state_its_turns(reader: StoreReader) -> None:
-    with reader:
-        summary = reader.summary(Filter(run_id="run-1"))
-        assert (summary.turns.total, summary.ramp_turns) == (55, 40)
-        judged = [value * MS for value in (*range(300, 330), *range(500, 519))]
-        heard = summary.metrics["voice_to_voice"]
-        assert heard.n == 49
-        assert (heard.p50, heard.p95) == pytest.approx([np.quantile(judged, q) for q in (0.5, 0.95)])
-        assert heard.max == 518 * MS
-        assert sorted(reader.metric_values(Filter(), "voice_to_voice")) == judged
-        assert summary.loss.received == 95, "a turn of a ramp is not lost"
+    summary = reader.summary(Filter(run_id="run-1"))
+    assert (summary.turns.total, summary.ramp_turns) == (55, 40)
+    judged = [value * MS for value in (*range(300, 330), *range(500, 519))]
+    heard = summary.metrics["voice_to_voice"]
+    assert heard.n == 49
+    assert (heard.p50, heard.p95) == pytest.approx([np.quantile(judged, q) for q in (0.5, 0.95)])
+    assert heard.max == 518 * MS
+    assert sorted(reader.metric_values(Filter(), "voice_to_voice")) == judged
+    assert summary.loss.received == 95, "a turn of a ramp is not lost"
 
 
 def test_phases_have_own_counts_and_percentiles_in_time_order(reader: StoreReader) -> None:
-    with reader:
-        phases = reader.summary(Filter(run_id="run-1")).phases
-        assert [(phase.phase, phase.kind, phase.is_ramp) for phase in phases] == [
-            ("few", "hold", False),
-            ("up", "ramp", True),
-            ("many", "spike", False),
-        ]
-        assert [phase.turns.total for phase in phases] == [30, 40, 25]
-        assert phases[2].turns.by_outcome == {"ok": 19, "no_reply": 5, "invalid": 1}
-        assert phases[2].turns.invalid_by_reason == {"drift": 1}
-        few, up, many = (phase.metrics["voice_to_voice"] for phase in phases)
-        assert few.p95 == pytest.approx(np.quantile([value * MS for value in range(300, 330)], 0.95))
-        assert up.p50 == pytest.approx(np.quantile([value * MS for value in range(2000, 2040)], 0.5))
-        assert (many.n, many.p95, many.max) == (19, None, 518 * MS), "19 values are too few for a p95"
+    phases = reader.summary(Filter(run_id="run-1")).phases
+    assert [(phase.phase, phase.kind, phase.is_ramp) for phase in phases] == [
+        ("few", "hold", False),
+        ("up", "ramp", True),
+        ("many", "spike", False),
+    ]
+    assert [phase.turns.total for phase in phases] == [30, 40, 25]
+    assert phases[2].turns.by_outcome == {"ok": 19, "no_reply": 5, "invalid": 1}
+    assert phases[2].turns.invalid_by_reason == {"drift": 1}
+    few, up, many = (phase.metrics["voice_to_voice"] for phase in phases)
+    assert few.p95 == pytest.approx(np.quantile([value * MS for value in range(300, 330)], 0.95))
+    assert up.p50 == pytest.approx(np.quantile([value * MS for value in range(2000, 2040)], 0.5))
+    assert (many.n, many.p95, many.max) == (19, None, 518 * MS), "19 values are too few for a p95"
 
 
 def test_requested_phase_is_shown_even_if_it_is_ramp(reader: StoreReader) -> None:
-    with reader:
-        up = reader.summary(Filter(phase="up"))
-        assert (up.turns.total, up.metrics["voice_to_voice"].n, up.ramp_turns) == (40, 40, 0)
-        assert [phase.phase for phase in up.phases] == ["up"]
-        assert reader.dimension_values()["phase"] == ("few", "many", "up")
+    up = reader.summary(Filter(phase="up"))
+    assert (up.turns.total, up.metrics["voice_to_voice"].n, up.ramp_turns) == (40, 40, 0)
+    assert [phase.phase for phase in up.phases] == ["up"]
+    assert reader.dimension_values()["phase"] == ("few", "many", "up")
 
 
 def test_objectives_are_judged_without_ramps(reader: StoreReader) -> None:
     objective = Objective("quick", "metric", 0.9, "voice_to_voice", 1_000 * MS)
-    with reader:
-        assert reader.count(Filter())(objective) == EligibleTurns(49, 55, {"generator": 1}), (
-            "five without a reply are bad"
-        )
-        assert reader.count(Filter(phase="up"))(objective) == EligibleTurns(0, 40)
+    assert reader.count(Filter())(objective) == EligibleTurns(49, 55, {"generator": 1}), "five without a reply are bad"
+    assert reader.count(Filter(phase="up"))(objective) == EligibleTurns(0, 40)
 
 
 def test_turns_of_no_phase_are_in_every_figure(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turn_spans import SpanRow
 from telemetry.store.answers import Filter, ProcessInfo
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch, PointRow
-from telemetry.store.writer import StoreWriter
+from telemetry.store.schema import PointRow
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, run_span
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 
 def _spoken(process: str, at_s: int, phase: str) -> SpanRow:
@@ -32,9 +32,7 @@ def test_which_processes_ended_properly(tmp_path: Path) -> None:
     turns = [client_turn(index, process_id=str(index % 2 + 1)) for index in range(5)]
     spans = [_spoken("1", 0, "start"), _spoken("2", 1, "start"), _spoken("1", 30, "end")]
     points = [_calls("1", 10, 4), _calls("2", 10, 4), _calls("2", 12, 3), _calls("1", 29, 0)]
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(turns=turns, spans=spans, points=points))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, *turns, spans=spans, points=points) as reader:
         first, second = reader.processes("run-1")
         assert (first.process_id, first.ended, first.turns, first.calls_in_flight) == ("1", True, 3, 0)
         assert second == ProcessInfo(
@@ -53,18 +51,14 @@ def test_which_processes_ended_properly(tmp_path: Path) -> None:
 
 def test_a_run_of_two_processes_has_ended_when_both_say_so(tmp_path: Path) -> None:
     spans = [_spoken(process, at_s, phase) for process in "12" for at_s, phase in ((0, "start"), (9, "end"))]
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(spans=spans))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, spans=spans) as reader:
         assert [run.ended for run in reader.runs()] == [True]
         assert [process.ended for process in reader.processes("run-1")] == [True, True]
 
 
 def test_process_without_start_span_is_known_from_its_turns(tmp_path: Path) -> None:
     service = client_turn(7, source="service", process_id="assistant")
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(turns=[client_turn(0, process_id="1"), service]))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, client_turn(0, process_id="1"), service) as reader:
         (process,) = reader.processes("run-1")
     assert (process.process_id, process.began_unix_ns, process.ended, process.turns) == ("1", None, False, 1)
 
@@ -79,9 +73,7 @@ def test_generator_points_have_one_row_per_process_and_time(tmp_path: Path) -> N
         point(gauge_metric("cpu_ratio"), "a", 1, 0.25),
         point(gauge_metric("calls_in_flight"), "a", 3, 7),
     ]
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(points=output))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, points=output) as reader:
         points = reader.generator_points(Filter(run_id="run-1"))
         assert [(point.process_id, point.cpu_ratio, point.frames_sent) for point in points] == [
             ("a", 0.25, None),
@@ -96,9 +88,7 @@ def test_cpu_ratio_of_process_is_its_upper_quartile(tmp_path: Path) -> None:
         PointRow(gauge_metric("cpu_ratio"), START_UNIX_NS + at_s * SECOND, ratio, attributes)
         for at_s, ratio in enumerate((0.9, 0.5, 0.4, 0.4, 0.3))
     ]
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(spans=[_spoken("1", 0, "start"), _spoken("2", 0, "start")], points=points))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, spans=[_spoken("1", 0, "start"), _spoken("2", 0, "start")], points=points) as reader:
         assert [process.cpu_ratio for process in reader.processes("run-1")] == [0.5, None]
 
 

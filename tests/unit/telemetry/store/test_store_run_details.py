@@ -9,10 +9,9 @@ from telemetry.model.generator_health import gauge_metric
 from telemetry.model.intervals import quantile_interval
 from telemetry.model.stats import shown_percentile
 from telemetry.model.turns import Turn
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch, PointRow
-from telemetry.store.writer import StoreWriter
+from telemetry.store.schema import PointRow
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 PROFILES = ("clean", "babble", "street")
 COUNTS = {"clean": 300, "babble": 72, "street": 7}
@@ -46,9 +45,7 @@ def test_percentiles_and_intervals_are_those_of_the_turns(tmp_path: Path) -> Non
         )
         for second in range(40)
     ]
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(turns=turns, points=calls))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, *turns, points=calls) as reader:
         details = reader.run_details(run_id)
     assert [latency.noise_profile for latency in details.latencies] == ["clean", "babble", "street"]
     for latency in details.latencies:
@@ -82,9 +79,7 @@ def test_profiles_go_from_clean_speech_to_the_loudest_noise(tmp_path: Path) -> N
         )
         for index, (place, db) in enumerate((place, db) for place, db in enumerate(asked_db) for _ in range(30))
     ]
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch(turns=turns))
-    with StoreReader(tmp_path) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         latencies = reader.run_details(str(turns[0].run_id)).latencies
     assert [(latency.noise_profile, latency.snr_asked_db) for latency in latencies] == [
         ("clean", None),

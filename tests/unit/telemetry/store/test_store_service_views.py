@@ -16,9 +16,8 @@ from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.questions.runs import newest_run
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
-from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 VIEW = service_run_id("bot", START_UNIX_NS)
 
@@ -34,16 +33,10 @@ def without_response(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, response_id=None)
 
 
-def written(folder: Path, *turns: Turn) -> StoreReader:
-    with StoreWriter(folder) as writer:
-        writer.append(Batch(turns))
-    return StoreReader(folder)
-
-
 @pytest.mark.slow
 def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
     services = [reported(exchange(index)[1]) for index in range(30)]
-    with written(tmp_path, *services) as reader:
+    with reader_of(tmp_path, *services) as reader:
         (run,) = reader.runs()
         assert run.service == ServiceDay("bot", date(2026, 9, 21))
         assert (run.run_id, run.turns) == (VIEW, 30)
@@ -63,7 +56,7 @@ def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_question_without_run_is_about_caller_turns(tmp_path: Path) -> None:
     turns = [side for index in range(5) for side in (exchange(index)[0], reported(exchange(index)[1]))]
-    with written(tmp_path, *turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         assert reader.summary().turns.total == 5
         assert reader.summary(Filter(run_id="run-1")).turns.total == 5
         assert reader.summary(Filter(run_id=VIEW)).turns.total == 5
@@ -71,36 +64,30 @@ def test_question_without_run_is_about_caller_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("column", "name"),
-    [
-        ("trace_id", "{trace}"),
-        ("call_id", "{call}"),
-        ("call_id", "CA{trace}"),
-        ("call_id", "v3:{trace}"),
-        ("call_id", "call/{uuid}"),
-        ("call_id", "{uuid}-"),
-    ],
-    ids=["trace", "call", "twilio", "telnyx", "uuid", "dash"],
-)
-def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str) -> None:
-    turns: list[Turn] = []
-    for index in range(20):
+def test_both_sides_of_a_turn_are_joined(tmp_path: Path) -> None:
+    """Twelve turns for each way in which a service may name the trace or the call of its caller."""
+    ways = [("trace_id", "{trace}")]
+    ways += [("call_id", name) for name in ("{call}", "CA{trace}", "v3:{trace}", "call/{uuid}", "{uuid}-")]
+    pairs: list[tuple[Turn, Turn]] = []
+    for index in range(12 * len(ways)):
+        column, name = ways[index // 12]
         client, service = map(without_response, exchange(index, network_ms=6.0))
         uuid = str(UUID(client.trace_id)).upper()
         shared = name.format(trace=client.trace_id, call=client.call_id, uuid=uuid)
-        turns += [client, reported(service, **{"call_id": f"{index:032x}"} | {column: shared})]
-    folder = fill_store(tmp_path / "store", Run(turns))
-    with StoreReader(folder) as reader:
-        of_callers = reader.summary(Filter(run_id="run-1")).client_service_delta
-        of_service = reader.summary(Filter(run_id=VIEW)).client_service_delta
-        for client, service in zip(turns[:8:2], turns[1:8:2], strict=True):
+        pairs.append((client, reported(service, **{"call_id": f"{index:032x}"} | {column: shared})))
+    with reader_of(tmp_path, *(turn for pair in pairs for turn in pair)) as reader:
+        for index in range(0, len(pairs), 4):
+            client, service = pairs[index]
             # A link may name either trace.
             for trace_id in (client.trace_id, service.trace_id):
                 record = reader.turn(trace_id, client.turn_index)
-                assert [turn and turn.span_id for turn in record] == [client.span_id, service.span_id]
+                assert [turn and turn.span_id for turn in record] == [client.span_id, service.span_id], ways[
+                    index // 12
+                ]
+        of_callers = reader.summary(Filter(run_id="run-1")).client_service_delta
+        of_service = reader.summary(Filter(run_id=VIEW)).client_service_delta
     for delta in (of_callers, of_service):
-        assert (delta.joined, delta.client_only, delta.service_only, delta.uncorrected) == (20, 0, 0, 20)
+        assert (delta.joined, delta.client_only, delta.service_only, delta.uncorrected) == (72, 0, 0, 72)
         assert delta.difference_p50_ns == pytest.approx(6 * MS, rel=0.01)
         assert "not heard by a caller" not in delta.reported
 
@@ -111,8 +98,7 @@ def test_sides_that_name_nothing_in_common_are_not_joined(tmp_path: Path) -> Non
     for index in range(10):
         client, service = map(without_response, exchange(index))
         turns += [client, reported(service, call_id=f"conversation-{index}")]
-    folder = fill_store(tmp_path / "store", Run(turns))
-    with StoreReader(folder) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         assert reader.summary(Filter(run_id="run-1")).client_service_delta.joined == 0
         delta = reader.summary(Filter(run_id=VIEW)).client_service_delta
         assert (delta.joined, delta.service_only) == (0, 10)

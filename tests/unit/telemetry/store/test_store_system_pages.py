@@ -13,9 +13,8 @@ from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import ViewQuestion
 from telemetry.store.questions.timelines import counts_over_time
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
-from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import MS, START_UNIX_NS, Run, fill_store, generator_points, mixed_turns, synthetic_run
+from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, mixed_turns, synthetic_run
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 TIERS_IN_ORDER = ("miss", "device", "edge", "central", "prefix", "not reported")
 
@@ -44,13 +43,12 @@ def turns() -> list[Turn]:
 
 
 @pytest.fixture(scope="module")
-def folder(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fill_store(tmp_path_factory.mktemp("pages") / "store", Run(turns))
+def reader(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    return reader_of(tmp_path_factory.mktemp("pages"), *turns)
 
 
-def test_cache_page_shows_who_answered_and_how_fast(folder: Path, turns: list[Turn]) -> None:
-    with StoreReader(folder) as reader:
-        cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
+def test_cache_page_shows_who_answered_and_how_fast(reader: StoreReader, turns: list[Turn]) -> None:
+    cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
     valid = [t for t in judged(turns) if t.outcome != "invalid"]
     reported = [t for t in valid if t.cache_hit is not None]
     hits = [t for t in reported if t.cache_hit]
@@ -95,10 +93,9 @@ def test_name_keeps_its_place_when_another_gains_frequency() -> None:
 
 
 @pytest.mark.slow
-def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns: list[Turn]) -> None:
-    with StoreReader(folder) as reader:
-        cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
-        instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
+def test_counts_over_time_hold_every_turn_once_in_its_bucket(reader: StoreReader, turns: list[Turn]) -> None:
+    cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
+    instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
     valid = [t for t in judged(turns) if t.outcome != "invalid"]
     expected = Counter(
         ((t.cache_tier or "not reported") if t.cache_hit else "miss", t.started_unix_ns // cache.tiers.width_ns)
@@ -126,7 +123,7 @@ def test_rare_values_are_counted_over_time_of_all_turns(turns: list[Turn], tmp_p
     rare = {"cache_hit": False, "fallback": "rule"}, {"outcome": "invalid", "invalid_reasons": ("loop lag",)}
     for place, changes in zip((len(asked) // 2, len(asked) // 3), rare, strict=True):
         asked[place] = msgspec.structs.replace(asked[place], **changes)
-    with StoreReader(fill_store(tmp_path / "store", Run(asked))) as reader:
+    with reader_of(tmp_path, *asked) as reader:
         cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
         instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
     for counts in (cache.tiers, cache.fallbacks, instrument.invalid):
@@ -141,9 +138,7 @@ def test_rare_values_are_counted_over_time_of_all_turns(turns: list[Turn], tmp_p
 def test_unreported_values_are_absent(tmp_path: Path) -> None:
     plain = {"cache_hit": None, "cache_tier": None, "route": None, "fallback": None, "model": None, "intent": None}
     turns = [msgspec.structs.replace(turn, **plain) for turn in synthetic_run(turns=40, seed=1).turns]
-    with StoreWriter(tmp_path / "store") as writer:
-        writer.append(Batch(turns))
-    with StoreReader(tmp_path / "store") as reader:
+    with reader_of(tmp_path, *turns) as reader:
         cache = reader.cache_page(ViewQuestion()).cache
         instrument = reader.instrument_page(ViewQuestion()).instrument
     assert cache.hit_rate is None
@@ -156,9 +151,7 @@ def test_unreported_values_are_absent(tmp_path: Path) -> None:
 def test_worst_value_per_process_and_bucket_keeps_its_sign(tmp_path: Path) -> None:
     turns = synthetic_run(turns=30, seed=1).turns
     points = generator_points("run-1", 30)
-    with StoreWriter(tmp_path / "store") as writer:
-        writer.append(Batch(turns, (), points))
-    with StoreReader(tmp_path / "store") as reader:
+    with reader_of(tmp_path, *turns, points=points) as reader:
         instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
     for gauge, series in instrument.series.items():
         mine = [p for p in points if p.name.endswith(gauge)]
@@ -177,9 +170,7 @@ def test_worst_value_per_process_and_bucket_keeps_its_sign(tmp_path: Path) -> No
 def test_a_lost_turn_is_counted_for_its_process(tmp_path: Path) -> None:
     turns = [t for t in synthetic_run(turns=60, seed=1).turns if t.source == "client"]
     gone = sorted(turns, key=lambda t: t.sequence or 0)[10]
-    with StoreWriter(tmp_path / "store") as writer:
-        writer.append(Batch([t for t in turns if t is not gone]))
-    with StoreReader(tmp_path / "store", wall_clock_ns=lambda: START_UNIX_NS + MS) as reader:
+    with reader_of(tmp_path, *(t for t in turns if t is not gone), now_unix_ns=START_UNIX_NS + MS) as reader:
         page = reader.instrument_page(ViewQuestion(Filter(run_id="run-1")))
     lost = {process.process_id: process.missing for process in page.instrument.loss if process.missing}
     assert lost == {gone.process_id: 1}

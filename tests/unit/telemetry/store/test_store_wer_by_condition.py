@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
-from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 
 def heard(
@@ -27,12 +25,6 @@ def heard(
     )
 
 
-def _reader(directory: Path, turns: list[Turn]) -> StoreReader:
-    with StoreWriter(directory) as writer:
-        writer.append(Batch(turns=turns))
-    return StoreReader(directory)
-
-
 def test_words_are_pooled_and_profiles_are_in_order(tmp_path: Path) -> None:
     turns = [
         heard(0, 3, 4, "babble", 0.0),
@@ -43,7 +35,7 @@ def test_words_are_pooled_and_profiles_are_in_order(tmp_path: Path) -> None:
         heard(5, 0, 0),
         client_turn(6),
     ]
-    with _reader(tmp_path, turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         rows = reader.summary().wer_by_condition
     assert [(row.noise_profile, row.snr_asked_db, row.errors, row.words) for row in rows] == [
         ("clean", None, 1, 12),
@@ -61,13 +53,13 @@ def test_character_counts_are_given_apart_from_words(tmp_path: Path) -> None:
         heard(2, 2, 6, wer_reference_characters=6),
         heard(3, 1, 8, "babble", 0.0, wer_reference_characters=7),  # a Latin word in a Chinese text
     ]
-    with _reader(tmp_path, turns) as reader:
+    with reader_of(tmp_path, *turns) as reader:
         rows = reader.summary().wer_by_condition
     assert [(row.errors, row.words, row.characters) for row in rows] == [(3, 15, 6), (1, 8, 7)]
 
 
 def test_nothing_is_known_where_nothing_was_transcribed(tmp_path: Path) -> None:
-    with _reader(tmp_path, [client_turn(0)]) as reader:
+    with reader_of(tmp_path, client_turn(0)) as reader:
         assert reader.summary().wer_by_condition == ()
 
 
@@ -75,7 +67,7 @@ def test_the_interval_agrees_with_a_bootstrap_over_turns(tmp_path: Path) -> None
     rng = random.Random(4)
     # Words of a turn fail together: most turns are right, some are wrong in every word.
     output = [(words if rng.random() < 0.2 else 0, words) for words in (rng.randint(2, 15) for _ in range(200))]
-    with _reader(tmp_path, [heard(i, errors, words) for i, (errors, words) in enumerate(output)]) as reader:
+    with reader_of(tmp_path, *(heard(i, errors, words) for i, (errors, words) in enumerate(output))) as reader:
         (row,) = reader.summary().wer_by_condition
     draws = np.random.default_rng(1).integers(0, len(output), (4000, len(output)))
     errors, words = np.array(output).T
