@@ -13,11 +13,9 @@ from telemetry.objectives.error_budgets import DAY_NS, DEFAULT_BURN_RATES, SHOWN
 from telemetry.objectives.judgment import judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
-from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.store.answers import Filter
 from telemetry.store.questions.burn_rates import BurnRateAnswer
 from telemetry.store.reader import StoreReader
-from telemetry.store.wire import question_named
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
 
 NOW = 1_795_000_000 * SECOND
@@ -159,10 +157,3 @@ def test_missed_ones_come_first(reader: StoreReader) -> None:
     unknown = replace(FAST, name="unknown", cohort="nobody")
     names = [candidate.name for candidate in reader.burn_rates([unknown, lenient, FAST]).budgets]
     assert names == ["fast", "lenient", "unknown"]
-
-
-def test_the_answer_travels(reader: StoreReader) -> None:
-    here = reader.burn_rates([FAST])
-    asked = Asked("burn_rates", msgspec.json.encode({"objectives": [FAST]}), True)
-    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=question_named("burn_rates").type_of_answer)
-    assert there == here

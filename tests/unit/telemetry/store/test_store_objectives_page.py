@@ -16,13 +16,11 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import DAY_NS, window_ns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import is_good
-from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.store.answers import Filter
 from telemetry.store.questions import burn_rates
 from telemetry.store.questions.burn_rates import CountedTurns, LimitedTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
-from telemetry.store.wire import question_named
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store, run_span
 
@@ -244,12 +242,3 @@ def test_a_day_of_a_service_is_a_run_as_any_other(tmp_path: Path) -> None:
     assert (every.burn.source, every.burn.counted.total, every.choices["cohort"]) == ("client", 20, ("y",))
     assert (narrowed.burn.source, narrowed.burn.counted, narrowed.evidence.runs) == ("service", CountedTurns(30), 1)
     assert narrowed.choices["cohort"] == ("x",)
-
-
-def test_the_answer_travels(reader: StoreReader) -> None:
-    f = Filter(run_id="fine", noise_profile="clean")
-    parameters = {"objectives": [FAST], "f": f}
-    replied = reply_to(reader, Asked("objectives_page", msgspec.json.encode(parameters), True))
-    there = msgspec.msgpack.decode(replied.body, type=question_named("objectives_page").type_of_answer)
-    assert there == reader.objectives_page([FAST], f)
-    assert there.burn.counted.total == len([turn for turn in meant(f) if turn.turn_kind != "silence"])

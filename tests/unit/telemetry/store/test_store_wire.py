@@ -102,6 +102,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("instrument_page", {"asked": ViewQuestion(f)}),
         ("cohorts_page", {"asked": CohortsQuestion(ViewQuestion(f), turns="chosen")}),
         ("processes", {"run_id": f.run_id or "run-2"}),
+        *((name, {"objectives": objectives, "f": f}) for name in ("burn_rates", "objectives_page")),
         ("run_list", {"objectives": objectives}),
         ("rollouts", {"most_entries": 5}),
     ]
