@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from telemetry.model.errors import StoreError
-from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.questions import explanation
@@ -43,13 +42,16 @@ def planted() -> Run:
     return run
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return fill_store(tmp_path / "store", planted())
+PLANTED = planted()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill_store(tmp_path_factory.mktemp("store"), PLANTED)
 
 
 def test_the_planted_domain_comes_first(store: Path) -> None:
-    clients = [turn for turn in planted().turns if turn.source == "client"]
+    clients = [turn for turn in PLANTED.turns if turn.source == "client"]
     bad = [turn for turn in clients if is_good(HEARD, turn) is False]
     with StoreReader(store) as reader:
         answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
@@ -96,22 +98,27 @@ VALUES = {
 }
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run for each dimension: all are reported and vary, and the turns of one value of that one are often slow."""
+    run = Run()
+    for dimension, (slow, _, _) in VALUES.items():
+        chance = np.random.default_rng(11)
+        for index in range(TURNS // 3):
+            fields: dict[str, Any] = {}
+            for _, others, _ in VALUES.values():
+                fields |= others[chance.integers(len(others))]
+            is_of_slow = chance.random() < 0.25
+            fields |= slow if is_of_slow else {}
+            llm_ms = 150 + (600 if is_of_slow and chance.random() < 0.7 else 0)
+            run.turns.append(exchange(index, run_id=dimension, llm_ms=llm_ms, **fields)[0])
+    return fill_store(tmp_path_factory.mktemp("runs"), run)
+
+
 @pytest.mark.parametrize("dimension", VALUES)
-def test_cause_comes_first_and_alone_in_any_dimension(tmp_path: Path, dimension: str) -> None:
-    """Every dimension is reported and varies, and the turns of one value of one of them are often slow."""
-    chance = np.random.default_rng(11)
-    turns: list[Turn] = []
-    for index in range(TURNS // 3):
-        fields: dict[str, Any] = {}
-        for _, others, _ in VALUES.values():
-            fields |= others[chance.integers(len(others))]
-        is_of_slow = chance.random() < 0.25
-        if is_of_slow:
-            fields |= VALUES[dimension][0]
-        llm_ms = 150 + (600 if is_of_slow and chance.random() < 0.7 else 0)
-        turns.append(exchange(index, llm_ms=llm_ms, **fields)[0])
-    with StoreReader(fill_store(tmp_path, Run(turns))) as reader:
-        answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+def test_cause_comes_first_and_alone_in_any_dimension(runs: Path, dimension: str) -> None:
+    with StoreReader(runs) as reader:
+        answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter(dimension)))
     assert [explained.untried for explained in answer.dimensions] == [None] * len(DIMENSIONS)
     assert [explained.name for explained in answer.dimensions if explained.is_shown] == [dimension]
     first = answer.dimensions[0].value
@@ -130,7 +137,7 @@ def test_a_selection_is_what_meets_all_that_was_asked(store: Path) -> None:
     middle = START_UNIX_NS + TURNS // 2 * SECOND
     slow = [
         turn
-        for turn in planted().turns
+        for turn in PLANTED.turns
         if turn.source == "client" and turn.first_audio_perf_ns is not None and turn.speech_end_perf_ns is not None
         and turn.first_audio_perf_ns - turn.speech_end_perf_ns >= 800 * MS
     ]  # fmt: skip
@@ -168,7 +175,7 @@ def test_sample_is_used_for_many_turns(store: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_service_s_own_turns_are_explained(tmp_path: Path) -> None:
     run_id = "service:assistant:2026-09-21"
-    turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in planted().turns if turn.source == "service"]
+    turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in PLANTED.turns if turn.source == "service"]
     with StoreReader(fill_store(tmp_path / "services", Run(turns))) as reader:
         answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter(run_id)))
     assert answer.selected + answer.others == TURNS

@@ -45,10 +45,19 @@ def asked(store: Path, f: Filter) -> RunVerdict:
     return run_verdict(objectives, verdicts, cause=verdict.cause)
 
 
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return planted()
+
+
+@pytest.fixture(scope="module")
+def store(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill_store(tmp_path_factory.mktemp("store"), run)
+
+
 @pytest.mark.slow
-def test_a_planted_cause_is_found_in_the_store(tmp_path: Path) -> None:
-    run = planted()
-    verdict = asked(fill_store(tmp_path / "store", run), Filter("run-1"))
+def test_a_planted_cause_is_found_in_the_store(store: Path, run: Run) -> None:
+    verdict = asked(store, Filter("run-1"))
     assert verdict.state == "missed"
     assert verdict.cause is not None
     cause = verdict.cause
@@ -78,15 +87,11 @@ def _model_ns(turn: Turn) -> int:
 def test_a_service_s_own_turns_have_their_cause(tmp_path: Path) -> None:
     run = planted(source="service", cohort="candidate")
     day = "2026-09-21"
-    turns = [_of_service(turn, f"service:assistant:{day}") for turn in run.turns]
+    turns = [msgspec.structs.replace(turn, run_id=f"service:assistant:{day}") for turn in run.turns]
     verdict = asked(fill_store(tmp_path / "store", Run(turns)), Filter(f"service:assistant:{day}"))
     assert verdict.state == "missed"
     assert verdict.cause is not None
     assert (verdict.cause.cohorts, verdict.cause.turns) == (("candidate",), TURNS)
-
-
-def _of_service(turn: Turn, run_id: str) -> Turn:
-    return msgspec.structs.replace(turn, run_id=run_id)
 
 
 @pytest.mark.slow
@@ -100,9 +105,8 @@ def test_a_run_without_turns_and_one_that_is_met_have_no_cause(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_sample_of_many_turns_over_time_shows_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_of_many_turns_over_time_shows_the_cause(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample has every other call, and a window on them."""
-    store = fill_store(tmp_path / "store", planted())
     whole = asked(store, Filter("run-1"))
     monkeypatch.setattr(explanation, "MOST_TURNS", TURNS - 1)
     verdict = asked(store, Filter("run-1"))
