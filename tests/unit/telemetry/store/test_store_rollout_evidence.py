@@ -323,29 +323,39 @@ def two_services() -> list[Turn]:
     ]
 
 
-@pytest.mark.slow
-def test_plan_without_service_holds_if_several_have_turns(tmp_path: Path) -> None:
-    code, printed = checked(tmp_path, plan_text(source="service"), two_services())
-    assert code is ExitCode.UNDECIDED
-    assert (
-        "turns of 2 services name these cohorts (desk, sales), and the plan names none: write those that it is about "
-        'into it, as services = ["desk"]'
-    ) in printed
+@pytest.fixture(scope="module")
+def of_services(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of their turns."""
+    folder = tmp_path_factory.mktemp("services")
+    fill_store(folder / "store", Run(turns=two_services()))
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("service", "code"), [("desk", ExitCode.OK), ("sales", ExitCode.OBJECTIVE_MISSED)])
-def test_a_plan_is_judged_by_the_service_that_it_names(tmp_path: Path, service: str, code: ExitCode) -> None:
-    text = plan_text(source="service", more=f'services = ["{service}"]')
-    assert checked(tmp_path, text, two_services())[0] is code
-
-
-@pytest.mark.slow
-def test_service_without_turns_is_named_with_those_that_have(tmp_path: Path) -> None:
-    text = plan_text(source="service", more='services = ["dask"]')
-    code, printed = checked(tmp_path, text, two_services())
-    assert code is ExitCode.UNDECIDED
-    assert "the plan is about dask, and turns of desk, sales name its cohorts" in printed
+@pytest.mark.parametrize(
+    ("services", "code", "sentence"),
+    [
+        (
+            "",
+            ExitCode.UNDECIDED,
+            "turns of 2 services name these cohorts (desk, sales), and the plan names none: write those that it is "
+            'about into it, as services = ["desk"]',
+        ),
+        ('services = ["desk"]', ExitCode.OK, "promote canary"),
+        ('services = ["sales"]', ExitCode.OBJECTIVE_MISSED, "roll back canary"),
+        (
+            'services = ["dask"]',
+            ExitCode.UNDECIDED,
+            "the plan is about dask, and turns of desk, sales name its cohorts",
+        ),
+    ],
+)
+def test_a_plan_is_judged_by_the_service_that_it_names(
+    of_services: Path, services: str, code: ExitCode, sentence: str
+) -> None:
+    returned, printed = checked(of_services, plan_text(source="service", more=services), [])
+    assert returned is code
+    assert sentence in printed
 
 
 def test_a_plan_without_a_service_stays_valid_where_there_is_one(tmp_path: Path) -> None:

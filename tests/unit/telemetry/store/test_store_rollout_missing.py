@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ source = "{source}"
 begins = 2026-09-21T14:13:20Z
 [cohorts]
 control = "stable"
-candidate = "canary"
+candidate = "{candidate}"
 [primary]
 metric = "{metric}"
 margin = "150ms"
@@ -47,6 +48,7 @@ sample_ratio_p = 1e-12
 Values = NDArray[np.float64]
 FIELDS = {"voice_to_voice": "first_audio_perf_ns", "asr_final_latency": "asr_final_perf_ns"}
 SPEECH_END_NS = 3_000 * MS  # of `client_turn`
+_PLACES = count(1)
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,10 @@ class Cohort:
     calls: NDArray[np.int64]
 
     def slower(self, by_ms: float) -> "Cohort":
-        return Cohort(self.name, self.values_ms + by_ms, self.calls)
+        return replace(self, values_ms=self.values_ms + by_ms)
 
     def without(self, missing: NDArray[np.bool_]) -> "Cohort":
-        return Cohort(self.name, np.where(missing, np.nan, self.values_ms), self.calls)
+        return replace(self, values_ms=np.where(missing, np.nan, self.values_ms))
 
 
 def drawn(name: str, turns: int, seed: int) -> Cohort:
@@ -76,7 +78,7 @@ def drawn(name: str, turns: int, seed: int) -> Cohort:
 
 def stored(cohort: Cohort, source: Source, metric: str) -> list[Turn]:
     """The turns as the store has them: answered, without the moment where its value is missing."""
-    place = {"stable": 1, "canary": 2}[cohort.name] * 100_000
+    place = next(_PLACES) * 100_000
     more: dict[str, Any] = {"source": source}
     if source == "service":
         more["run_id"] = service_run_id("front-desk", START_UNIX_NS)
@@ -110,21 +112,25 @@ class Looked:
 
 
 def looked(
-    folder: Path, cohorts: Sequence[Cohort], source: Source = "service", metric: str = "voice_to_voice"
+    folder: Path, store: Path, cohorts: Sequence[Cohort], source: Source = "service", metric: str = "voice_to_voice"
 ) -> Looked:
-    """A look by the command at a store of these cohorts."""
-    folder.mkdir(exist_ok=True)
-    turns = [turn for cohort in cohorts for turn in stored(cohort, source, metric)]
-    store = fill_store(folder / "store", Run(turns=turns))
-    (folder / "rollout.toml").write_text(PLAN.format(source=source, metric=metric))
-    output = StringIO()
-    request = RolloutCheckRequest(folder / "rollout.toml", str(store), json_file=folder / "verdict.json")
+    """A look by the command at the last of the cohorts, which are added to a store."""
+    fill_store(store, Run(turns=[turn for cohort in cohorts for turn in stored(cohort, source, metric)]))
+    plan, verdict, output = folder / "rollout.toml", folder / "verdict.json", StringIO()
+    plan.write_text(PLAN.format(source=source, metric=metric, candidate=cohorts[-1].name))
+    request = RolloutCheckRequest(plan, str(store), json_file=verdict)
     code = check(request, Console(file=output, width=400), now_unix_ns=NOW)
-    return Looked(code, output.getvalue(), json.loads((folder / "verdict.json").read_text()))
+    return Looked(code, output.getvalue(), json.loads(verdict.read_text()))
 
 
 CONTROL, CANDIDATE = drawn("stable", 5_400, 1), drawn("canary", 1_813, 2)
 SOURCES = [("service", "voice_to_voice"), ("service", "asr_final_latency"), ("client", "asr_final_latency")]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the control alone: each test adds a candidate with a name of its own."""
+    return fill_store(tmp_path_factory.mktemp("store"), Run(turns=stored(CONTROL, "service", "voice_to_voice")))
 
 
 def beyond(cohort: Cohort, quantile: float) -> NDArray[np.bool_]:
@@ -138,7 +144,7 @@ def test_slower_candidate_with_slow_values_missing_is_held(tmp_path: Path, sourc
     slower = slower.without(slower.values_ms > 1_000)
     used, every = int(np.count_nonzero(~np.isnan(slower.values_ms))), CANDIDATE.calls.size
     assert 0.1 * every < every - used < 0.5 * every
-    outcome = looked(tmp_path, [CONTROL, slower], source, metric)
+    outcome = looked(tmp_path, tmp_path / "store", [CONTROL, slower], source, metric)
     assert outcome.code is ExitCode.UNDECIDED, outcome.printed
     for kind in ("quantile", "tail"):
         result = outcome.check(kind)
@@ -158,9 +164,10 @@ def test_slower_candidate_with_slow_values_missing_is_held(tmp_path: Path, sourc
 
 @pytest.mark.parametrize("quantile", [0.9, 0.95, 0.99])
 @pytest.mark.parametrize("lost", [1.0, 0.3])
-def test_missing_values_alone_never_roll_back(tmp_path: Path, quantile: float, lost: float) -> None:
+def test_missing_values_alone_never_roll_back(tmp_path: Path, store: Path, quantile: float, lost: float) -> None:
     drop = np.random.default_rng(4).random(CANDIDATE.calls.size) < lost
-    outcome = looked(tmp_path, [CONTROL, CANDIDATE.without(beyond(CANDIDATE, quantile) & drop)])
+    lacking = CANDIDATE.without(beyond(CANDIDATE, quantile) & drop)
+    outcome = looked(tmp_path, store, [replace(lacking, name=f"beyond-{quantile}-{lost}")])
     assert outcome.verdict["verdict"] != "roll_back", outcome.verdict["sentence"]
     if quantile == 0.9 and lost == 1.0:  # a tenth may be anywhere, and a twentieth is allowed
         assert outcome.verdict["verdict"] == "hold", outcome.verdict["sentence"]
@@ -169,24 +176,25 @@ def test_missing_values_alone_never_roll_back(tmp_path: Path, quantile: float, l
 @pytest.mark.parametrize("slower_ms", [0.0, -200.0])
 def test_values_missing_of_the_control_never_roll_back(tmp_path: Path, slower_ms: float) -> None:
     """A control that reports only its quick turns makes every candidate look slow."""
-    outcome = looked(tmp_path, [CONTROL.without(beyond(CONTROL, 0.85)), CANDIDATE.slower(slower_ms)])
+    quick = CONTROL.without(beyond(CONTROL, 0.85))
+    outcome = looked(tmp_path, tmp_path / "store", [quick, CANDIDATE.slower(slower_ms)])
     assert outcome.verdict["verdict"] != "roll_back", outcome.verdict["sentence"]
 
 
-def test_as_many_missing_in_both_change_nothing(tmp_path: Path) -> None:
+def test_as_many_missing_in_both_change_nothing(tmp_path: Path, store: Path) -> None:
     """Values missing by chance, in both alike, are no excess."""
     rng = np.random.default_rng(5)
     both = [cohort.without(rng.random(cohort.calls.size) < 0.03) for cohort in (CONTROL, CANDIDATE)]
-    outcome = looked(tmp_path, both)
+    outcome = looked(tmp_path, tmp_path / "store", both)
     assert outcome.code is ExitCode.OK, outcome.printed
-    assert looked(tmp_path / "whole", [CONTROL, CANDIDATE]).code is ExitCode.OK
+    assert looked(tmp_path, store, [replace(CANDIDATE, name="whole")]).code is ExitCode.OK
 
 
-def test_a_regression_is_rolled_back_although_values_are_missing(tmp_path: Path) -> None:
+def test_a_regression_is_rolled_back_although_values_are_missing(tmp_path: Path, store: Path) -> None:
     """Missing values help neither side: what is shown by the others is shown."""
     slower = CANDIDATE.slower(900)
     slower = slower.without(np.random.default_rng(6).random(slower.calls.size) < 0.2)
-    outcome = looked(tmp_path, [CONTROL, slower])
+    outcome = looked(tmp_path, store, [replace(slower, name="slower")])
     assert outcome.code is ExitCode.OBJECTIVE_MISSED, outcome.printed
     used = int(np.count_nonzero(~np.isnan(slower.values_ms)))
     assert f"{used:,} of {slower.calls.size:,}" in outcome.verdict["sentence"]
@@ -199,7 +207,7 @@ def test_the_bounds_of_a_serious_regression_are_of_its_own_size(tmp_path: Path) 
     lost = slower.without(np.random.default_rng(7).random(turns) < 0.4)
     control = Cohort("stable", CONTROL.values_ms[: 3 * turns], CONTROL.calls[: 3 * turns])
     for name, candidate in (("whole", slower), ("missing", lost)):
-        outcome = looked(tmp_path / name, [control, candidate])
+        outcome = looked(tmp_path, tmp_path / name, [control, candidate])
         assert outcome.code is ExitCode.OBJECTIVE_MISSED, outcome.printed
         result = outcome.check("quantile")
         reported = candidate.values_ms[~np.isnan(candidate.values_ms)]
