@@ -43,13 +43,8 @@ TEXTS = "my card number is 4711"
 ALWAYS_WORDS = [
     *("tool.arguments", "tool.result", "session.instructions", "tools.definitions", "settings.system_instruction"),
     *("lk.pii.anything_new", "gen_ai.prompt.variable.name", "llm.input_messages.0.message.content", "my.own.note"),
-    *(
-        "voice.turn.transcript_pii",
-        "voice.asr.transcript",
-        "voice.llm.prompt",
-        "service.prompt.text",
-        "exception.message",
-    ),
+    *("voice.turn.transcript_pii", "voice.asr.transcript", "voice.llm.prompt", "service.prompt.text"),
+    "exception.message",
     *("process.command_args", "http.request.header.authorization", "db.query.text", "url.full", "enduser.id"),
 ]
 SHAPES = [TEXTS, [TEXTS], [1, TEXTS], {"text": TEXTS}, {"deep": {"er": [TEXTS]}}, TEXTS.encode(), [{"a": 1}]]
@@ -135,12 +130,12 @@ def test_words_of_a_framework_are_left_out_and_the_rest_stays(framework: dict[st
     assert kept_of({**dict.fromkeys(words, TEXTS), **labels, **numbers}) == {**labels, **numbers}
 
 
-@pytest.mark.parametrize("name", ALWAYS_WORDS)
 @pytest.mark.parametrize("value", SHAPES, ids=lambda value: type(value).__name__)
-def test_no_shape_of_a_value_lets_words_through(name: str, value: object) -> None:
+def test_no_shape_of_a_value_lets_words_through(value: object) -> None:
+    attributes = {**dict.fromkeys(ALWAYS_WORDS, value), "kept": 1}
     for place, kept_of in PLACES.items():
-        assert kept_of({name: value, "kept": 1}) == {"kept": 1}, place
-    assert without_text({name: value, "kept": 1}) == {"kept": 1}
+        assert kept_of(attributes) == {"kept": 1}, place
+    assert without_text(attributes) == {"kept": 1}
 
 
 @pytest.mark.parametrize("value", [3, 2.5, True, None, [1, 2], [], {}, "ok", [[1.5], [], {}]], ids=repr)
@@ -223,16 +218,6 @@ def test_every_installed_convention_name_is_classified() -> None:
 
 
 def test_no_label_looks_like_words() -> None:
-    endings = (
-        "content",
-        "text",
-        "arguments",
-        "result",
-        "instructions",
-        "messages",
-        "input",
-        "output",
-        "value",
-        "prompt",
-    )
+    endings = {"content", "text", "arguments", "result", "instructions", "messages", "prompt"}
+    endings |= {"input", "output", "value"}
     assert [name for name in sorted(LABELS) if name.rpartition(".")[2] in endings] == []

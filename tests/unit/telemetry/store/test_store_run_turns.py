@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.wire import question_named
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.unit.telemetry.store.opened_stores import reader_of
 
 NOW = START_UNIX_NS + 10_000 * SECOND
 RUN = synthetic_run(turns=240)
@@ -93,37 +95,37 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     assert msgspec.msgpack.decode(none.body) is None
 
 
-@pytest.mark.parametrize(
-    ("total", "invalid", "left_out"),
-    [
+def test_a_run_of_which_percentiles_leave_out_many_turns_says_so(tmp_path: Path) -> None:
+    cases = (
         (100, 2, None),  # two turns are one pause of the machine
         (100, 3, "3 of 100 turns are invalid, more than 1 %"),
         (300, 3, None),
         (300, 4, "4 of 300 turns are invalid, more than 1 %"),
-    ],
-)
-def test_a_run_of_which_percentiles_leave_out_many_turns_says_so(
-    tmp_path: Path, total: int, invalid: int, left_out: str | None
-) -> None:
-    turns = [client_turn(i, outcome="invalid" if i < invalid else "ok") for i in range(total)]
-    with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
-        answer = asked(reader, RunTurnsQuestion("run-1"))
-    assert answer.left_out == left_out
-    assert answer.generator_limit is not None, "no process announced its end"
+    )
+    turns = [
+        client_turn(1_000 * case + i, run_id=f"run-{case}", outcome="invalid" if i < invalid else "ok")
+        for case, (total, invalid, _) in enumerate(cases)
+        for i in range(total)
+    ]
+    with reader_of(tmp_path, *turns) as reader:
+        for case, (_, _, left_out) in enumerate(cases):
+            answer = asked(reader, RunTurnsQuestion(f"run-{case}"))
+            assert answer.left_out == left_out
+            assert answer.generator_limit is not None, "no process announced its end"
 
 
-@pytest.mark.parametrize("connect_ns", [None, 5_000_000])
-def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path, connect_ns: int | None) -> None:
+def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path) -> None:
     failed = {"voice_to_voice_ms": None, "outcome": "error", "outcome_reason": "connection refused"}
-    turns = [client_turn(i, target="ws://gone", connect_ns=connect_ns, **failed) for i in range(30)]  # type: ignore[arg-type]
-    with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
-        answer, summed = asked(reader, RunTurnsQuestion("run-1")), reader.summary(Filter(run_id="run-1"))
-    why = None if connect_ns else "none of 30 calls reached a session at ws://gone: connection refused"
-    assert answer.unreached == summed.unreached == why
-
-
-def test_a_run_that_was_answered_reached_sessions(tmp_path: Path) -> None:
-    with StoreReader(
-        fill_store(tmp_path, Run([client_turn(i) for i in range(3)])), wall_clock_ns=lambda: NOW
-    ) as reader:
-        assert asked(reader, RunTurnsQuestion("run-1")).unreached is None
+    runs: dict[str, dict[str, Any]] = {
+        "refused": {"target": "ws://gone", "connect_ns": None, **failed},
+        "connected": {"target": "ws://gone", "connect_ns": 5_000_000, **failed},
+        "answered": {},
+    }
+    whys = {"refused": "none of 30 calls reached a session at ws://gone: connection refused"}
+    turns = [
+        client_turn(100 * place + i, run_id=name, **runs[name]) for place, name in enumerate(runs) for i in range(30)
+    ]
+    with reader_of(tmp_path, *turns) as reader:
+        for name in runs:
+            answer, summed = asked(reader, RunTurnsQuestion(name)), reader.summary(Filter(run_id=name))
+            assert answer.unreached == summed.unreached == whys.get(name), name
