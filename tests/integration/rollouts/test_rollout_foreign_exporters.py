@@ -12,12 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opentelemetry import trace
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from telemetry.model.semconv import OUTCOMES, Outcome
 from telemetry.rollout.cohort_turns import CohortTurns, missed_column, open_column, packed_codes, packed_numbers
@@ -25,12 +19,10 @@ from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
-from tests import asking
 from tests.fixtures_rollouts import as_object
-from tests.fixtures_sidecar import SidecarProcess, running_sidecar
+from tests.fixtures_sidecar import running_sidecar
 from tests.integration.commands import completed
 from tests.integration.peers import processes
-from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
@@ -128,10 +120,7 @@ def filled(folder: Path, exporter: str) -> FilledStore:
     return FilledStore(folder / "store", sent)
 
 
-EXPORTERS = ("sdk-http", "sdk-grpc", "pipecat")
-
-
-@pytest.fixture(scope="module", params=nightly_after(1, EXPORTERS))
+@pytest.fixture(scope="module", params=nightly_after(1, ["sdk-http", "sdk-grpc", "pipecat"]))
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, FilledStore]:
     return request.param, filled(tmp_path_factory.mktemp("foreign") / request.param, request.param)
 
@@ -307,91 +296,3 @@ def test_command_agrees_with_pure_gate_on_the_values_sent(
         assert check["status"] != "unknown", check["reason"]
         assert None not in (check["candidate"], check["control"], check["lower"], check["upper"]), check
     assert written["cohorts"]["candidate"]["turns"] == sum(turn.cohort == "canary" for turn in of.sent)
-
-
-SLOW_NS = 1_000 * MS
-
-
-def spans_of(sent: Sequence[SentTurn]) -> tuple[list[ReadableSpan], list[ReadableSpan]]:
-    """The spans of answered turns, and of these those that come late: of slow replies of the candidate."""
-    kept = InMemorySpanExporter()
-    provider = TracerProvider(resource=Resource({"service.name": "front-desk"}), shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(kept))
-    tracer = provider.get_tracer("front-desk")
-    for turn in sent:
-        assert turn.heard_ns is not None
-        named = {"gen_ai.conversation.id": turn.call, "voice.turn.cohort": turn.cohort, "voice.turn.outcome": "ok"}
-        span = tracer.start_span("voice.turn", start_time=turn.began_unix_ns, attributes=named)
-        span.add_event("voice.speech.end", timestamp=turn.began_unix_ns + S)
-        is_late = turn.cohort == "canary" and turn.heard_ns > SLOW_NS
-        within = trace.set_span_in_context(span)
-        voice = tracer.start_span("voice.tts", within, start_time=turn.began_unix_ns + S, attributes={"late": is_late})
-        voice.add_event("voice.audio.start", timestamp=turn.began_unix_ns + S + turn.heard_ns)
-        for open_span in (voice, span):
-            open_span.end(turn.began_unix_ns + 20 * S)
-    spans = kept.get_finished_spans()
-    late = [span for span in spans if (span.attributes or {}).get("late")]
-    return [span for span in spans if span not in late], late
-
-
-def counted(sidecar: SidecarProcess, name: str) -> float:
-    """The sum of a counter of turns that services report."""
-    lines = asking.get(f"{sidecar.http}/metrics").text.splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{"))
-
-
-@pytest.mark.nightly
-def test_values_that_come_late_are_missing_until_then(tmp_path: Path) -> None:
-    drawn = [turn for turn in drawn_turns(time.time_ns() - 7_200 * S) if turn.heard_ns is not None]
-    # A candidate that is slower, so that what is missing is what decides.
-    sent = [dataclasses.replace(turn, heard_ns=_slower(turn), outcome="ok") for turn in drawn]
-    first, late = spans_of(sent)
-    of_candidate = sum(turn.cohort == "canary" for turn in sent)
-    assert of_candidate / 10 < len(late) < of_candidate / 2
-    began_unix_ns = min(turn.began_unix_ns for turn in sent) // S * S
-    begins = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began_unix_ns // S))
-    plan = f"begins = {begins}\n{LATE_PLAN}"
-    (tmp_path / "rollout.toml").write_text(plan)
-    store, verdicts = tmp_path / "store", []
-    command = ("rollout", "check", str(tmp_path / "rollout.toml"), "--store", str(store))
-    command += ("--history", str(tmp_path / "history.json"), "--json", str(tmp_path / "verdict.json"))
-    with running_sidecar(store) as sidecar:
-        exporter = HttpExporter(endpoint=f"{sidecar.http}/v1/traces")
-        for spans, counter, turns in ((first, COUNTED, len(sent)), (late, REVISED, len(late))):
-            for place in range(0, len(spans), 500):
-                assert exporter.export(spans[place : place + 500]) is SpanExportResult.SUCCESS
-            wait_until(lambda counter=counter, turns=turns: counted(sidecar, counter) == turns)
-            assert completed(*command).returncode in (3, 6)
-            verdicts.append(json.loads((tmp_path / "verdict.json").read_text()))
-        assert sidecar.terminate() == 0
-    before, after = (verdict["checks"][0] for verdict in verdicts)
-    assert [verdict["verdict"] for verdict in verdicts] == ["hold", "roll_back"]
-    assert (before["turns"], before["eligible"]) == (of_candidate - len(late), of_candidate)
-    assert f"{of_candidate - len(late):,} of {of_candidate:,}" in verdicts[0]["sentence"]
-    wanted = expected(parse_plan(plan, "the plan"), sent, began_unix_ns, of_pipecat=True)
-    assert differing(after, json.loads(json.dumps(wanted["checks"][0]))) == []
-    assert after["turns"] == after["eligible"] == of_candidate
-
-
-def _slower(turn: SentTurn) -> int:
-    assert turn.heard_ns is not None
-    return turn.heard_ns + (300 * MS if turn.cohort == "canary" else 0)
-
-
-COUNTED, REVISED = "voice_service_turns_total", "voice_service_turns_revised_total"
-LATE_PLAN = """
-name = "late"
-unit = "call"
-source = "service"
-[cohorts]
-control = "stable"
-candidate = "canary"
-[primary]
-margin = "150ms"
-[[stages]]
-name = "canary"
-share = 0.29
-[[guardrails]]
-check = "tail"
-margin = 0.5
-"""
