@@ -117,7 +117,7 @@ Point = Annotated[PointDraw, read_as(PointDraw, parse_point), AS_TEXT]
 class CallersSection(TomlTable):
     """The behavior of callers. Shares are of turns; `talk_over` is of those without an interruption."""
 
-    turns: Annotated[int, Option("turns of a call", declared="turns_per_call")] = fields.whole(4, 1, 1000)
+    turns: Annotated[int, Option("turns per call", declared="turns_per_call")] = fields.whole(4, 1, 1000)
     think: Annotated[
         Delay,
         fields.seconds_or_distribution(parse_think),
@@ -172,7 +172,7 @@ class BargeIn(TomlTable):
 
 
 class CallerBehavior(CallersSection):
-    """All that the planner draws from, and the table `callers` of a scenario file."""
+    """The behavior of callers, from which the planner draws: the table `callers` of a scenario file."""
 
     silence_for: Annotated[
         Delay,

@@ -131,7 +131,9 @@ class Scenario(RunSection):
 
     protocol_table: Annotated[
         dict[str, Any],
-        Meaning("`name`, the protocol to speak, and its settings by their names; --protocol-option wins over them"),
+        Meaning(
+            "`name` of the protocol, and its settings by their names; --protocol-option takes precedence over them"
+        ),
     ] = Field(default={}, alias="protocol", title="table", description="write it as a table, under [protocol]")
     callers: CallerBehavior = Field(default_factory=CallerBehavior, title="table")
     speech: SpeechTable = Field(default_factory=SpeechTable, title="table")
