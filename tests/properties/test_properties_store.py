@@ -13,8 +13,7 @@ from telemetry.model.contradictions import timestamp_contradictions, without_con
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.store.questions.filters import metric_column
-from telemetry.store.schema import SCHEMAS, turn_from_row, turns_table
+from telemetry.store.schema import turn_from_row, turns_table
 from tests.fixtures_sidecar import decoded_metrics, decoded_traces, turns_json, turns_request
 from tests.strategies_turns import turns
 
@@ -59,8 +58,3 @@ def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
         for encoding in ("protobuf", "json"):
             with contextlib.suppress(OtlpDecodeError):
                 decode(body, encoding)
-
-
-def test_every_metric_has_a_column() -> None:
-    for name in METRICS:
-        assert metric_column(name) in SCHEMAS["turns"].names

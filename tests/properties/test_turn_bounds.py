@@ -90,22 +90,15 @@ def turns(draw: st.DrawFn) -> Heard:
 @pytest.mark.slow
 @given(turns())
 def test_measured_latency_of_endpoint_lies_within_bounds(heard: Heard) -> None:
+    """Frames later than the one with the end of speech can have held the service up by as much as the bound allows."""
     bounds = metric_bounds(heard.turn, VOICE_TO_VOICE)
     assert bounds is not None
     assert bounds[0] <= heard.answered_ns - heard.spoken_ns <= bounds[1]
+    assert bounds[0] <= heard.undisturbed_ns
     for name, true_ns in (("speech_end", heard.spoken_ns), ("first_audio", heard.answered_ns)):
         bounds = timestamp_bounds(heard.turn, name)
         assert bounds is not None
         assert bounds[0] <= true_ns <= bounds[1]
-
-
-@pytest.mark.slow
-@given(turns())
-def test_undelayed_service_is_never_faster_than_lower_bound(heard: Heard) -> None:
-    """Frames that are later than that with the end of speech can have held it up by as much as the bound allows."""
-    bounds = metric_bounds(heard.turn, VOICE_TO_VOICE)
-    assert bounds is not None
-    assert bounds[0] <= heard.undisturbed_ns
 
 
 Chunks = list[tuple[int, int, int]]
