@@ -204,6 +204,13 @@ _GOOD = (*_RATIO, "good", "metricSource", "spec")
         (_set(*_GOOD, "length", to="shrt"), "length: 'shrt' is not a known length; did you mean short?"),
         (_set(*_GOOD, "cohort", to=1), "cohort: is 1; text is expected"),
         (_set(*_GOOD, "nois", to="pink"), "nois: is not a known key; did you mean noise?"),
+        # Keys of OpenSLO that would change the meaning, and are not ignored.
+        (_set("spec", "indicatorRef", to="sli"), "spec.indicatorRef: is not a known key"),
+        (_set("spec", "objectives", 0, "op", to="lte"), "spec.objectives[0].op: is not a known key"),
+        (_set("spec", "objectives", 0, "timeSliceTarget", to=0.9), "timeSliceTarget: is not a known key"),
+        (_set("spec", "objectives", 0, "value", to=1), "spec.objectives[0].value: is not a known key"),
+        (_set("spec", "objectives", to=[{"target": 0.9}, {"target": 0.8}]), "a list of one objective is expected"),
+        (_set(*_RATIO, "bad", to={}), "ratioMetric.bad: is not a known key"),
     ],
 )
 def test_each_fault_is_named_with_its_place(change: Callable[[dict[str, Any]], None], expected: str) -> None:
@@ -386,11 +393,7 @@ CALENDAR = {"startTime": "2026-01-01 00:00:00", "timeZone": "Europe/Vienna"}
     [
         *(
             ({"duration": duration, "isRolling": True}, ".duration: is ")
-            for duration in ("90d", "30d", "7d", "1h", "5w")
-        ),
-        *(
-            ({"duration": duration, "isRolling": True}, ".duration: is ")
-            for duration in ("1M", "1Q", "1Y", "28D", "28", 28)
+            for duration in ("90d", "30d", "7d", "1h", "5w", "1M", "1Q", "1Y", "28D", "28", 28)
         ),
         ({"duration": "1M", "isRolling": False, "calendar": CALENDAR}, ": is a window of the calendar"),
         ({"duration": "28d", "calendar": CALENDAR}, ": is a window of the calendar"),
@@ -445,23 +448,3 @@ def test_file_without_objective_is_refused_despite_other_kinds() -> None:
 )
 def test_unknown_kind_is_fault_so_typo_loses_no_objective(other: dict[str, Any]) -> None:
     assert any("kind: is " in fault for fault in faults(document(), other))
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (_set("spec", "indicatorRef", to="sli"), "spec.indicatorRef: is not a known key"),
-        (_set("spec", "objectives", 0, "op", to="lte"), "spec.objectives[0].op: is not a known key"),
-        (_set("spec", "objectives", 0, "timeSliceTarget", to=0.9), "timeSliceTarget: is not a known key"),
-        (_set("spec", "objectives", 0, "value", to=1), "spec.objectives[0].value: is not a known key"),
-        (_set("spec", "objectives", to=[{"target": 0.9}, {"target": 0.8}]), "a list of one objective is expected"),
-        (_set("spec", "budgetingMethod", to="RatioTimeslices"), "write Occurrences"),
-        (_set(*_RATIO, "bad", to={}), "ratioMetric.bad: is not a known key"),
-    ],
-)
-def test_key_that_would_change_meaning_is_refused_not_ignored(
-    change: Callable[[dict[str, Any]], None], expected: str
-) -> None:
-    entry = document()
-    change(entry)
-    assert any(expected in fault for fault in faults(entry))
