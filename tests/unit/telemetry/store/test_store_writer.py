@@ -75,7 +75,7 @@ def test_a_batch_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_full_disk_stores_no_partial_batch_and_later_recovers(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
-    run = synthetic_run("run", 2_000)
+    run = synthetic_run("run", 300)
     with StoreWriter(store) as writer:
         writer.append(Batch([client_turn(10_000)]))
         room = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
@@ -121,7 +121,7 @@ def test_full_disk_at_checkpoint_loses_no_acknowledged_rows(small_disk: Path) ->
 def test_a_long_log_goes_into_the_file_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "CHECKPOINT_BYTES", 100_000)
     with StoreWriter(tmp_path, database=owned(tmp_path, checkpoint_bytes=1 << 40)) as writer:
-        writer.append(synthetic_run("run", 500).batch)
+        writer.append(synthetic_run("run", 150).batch)
         log = tmp_path / LOG_NAME
         assert log.stat().st_size > 100_000
         with monkeypatch.context() as full:
@@ -154,15 +154,15 @@ def test_resent_rows_are_stored_once_after_restart_and_an_hour(tmp_path: Path) -
     run = synthetic_run("run", 30)
     with StoreWriter(tmp_path) as writer:
         writer.append(run.batch)
-        for index in range(60):
-            at = START_UNIX_NS + index * 60 * SECOND
+        for index in range(6):
+            at = START_UNIX_NS + index * 12 * 60 * SECOND
             writer.append(Batch([client_turn(20_000 + index, started_unix_ns=at)]))
         again = writer.append(run.batch)
         assert (again.rows, again.duplicates) == (0, run.batch.rows)
     with StoreWriter(tmp_path) as writer:
         again = writer.append(run.batch)
         assert (again.rows, again.duplicates) == (0, run.batch.rows)
-    assert check(tmp_path).rows == {"turns": len(run.turns) + 60, "spans": len(run.spans), "points": len(run.points)}
+    assert check(tmp_path).rows == {"turns": len(run.turns) + 6, "spans": len(run.spans), "points": len(run.points)}
 
 
 @pytest.mark.slow
