@@ -1,7 +1,6 @@
 """Differences between runs: intervals by simulation and bootstrap, and the verdicts worse, within or undecided."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -55,57 +54,19 @@ def same_audio(rng: np.random.Generator, turns: int, utterances: int = 60) -> tu
     return both[0], both[1]
 
 
-def covered(make: Callable[[int], FigureDifference], times: int = 300) -> float:
-    """Return how often the interval holds the true difference."""
-    differences = [make(seed) for seed in range(times)]
-    known = [
-        (result.lower, result.upper) for result in differences if result.lower is not None and result.upper is not None
-    ]
-    assert len(known) > 0.9 * times
-    return float(np.mean([low <= SHIFT_MS * MS <= high for low, high in known]))
-
-
-# Of 300 simulations 95 % is 0.925 to 0.975 in two standard errors. A p95 of few turns errs to the safe side.
 @pytest.mark.slow
-@pytest.mark.parametrize(("figure", "turns"), [(P50, 300), (P50, 1000), (P95, 300), (P95, 1000)])
-def test_interval_holds_true_difference_in_95_of_100_run_pairs(figure: ComparedFigure, turns: int) -> None:
-    def make(seed: int) -> FigureDifference:
-        rng = np.random.default_rng(seed)
-        return difference(figure, run(rng, turns), run(rng, turns, SHIFT_MS), BY_CALL)
-
-    assert 0.925 <= covered(make) <= 0.99
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("figure", [P50, P95])
-def test_the_interval_of_paired_runs_holds_it_too(figure: ComparedFigure) -> None:
-    def make(seed: int) -> FigureDifference:
+def test_interval_of_paired_runs_holds_true_difference() -> None:
+    held: list[bool] = []
+    for seed in range(300):
         baseline, candidate = same_audio(np.random.default_rng(seed), 300)
         pairs = pairing(baseline, candidate)
         assert pairs.is_paired
-        return difference(figure, baseline, candidate, pairs)
-
-    assert 0.925 <= covered(make) <= 0.99
-
-
-def slow_calls(rng: np.random.Generator, turns: int, shift_ms: float = 0.0) -> tuple[Floats, np.ndarray]:
-    """Calls of ten turns, of which each is slow or fast as a whole."""
-    calls = np.repeat(np.arange(turns // 10), 10)
-    return 500 + shift_ms + rng.normal(0, 80, turns // 10)[calls] + rng.normal(0, 30, turns), calls
-
-
-@pytest.mark.slow
-def test_interval_without_clusters_misses_difference_too_often() -> None:
-    def make(seed: int, *, knows_calls: bool) -> FigureDifference:
-        rng = np.random.default_rng(seed)
-        runs: list[CohortTurns] = []
-        for shift_ms in (0.0, SHIFT_MS):
-            values, calls = slow_calls(rng, 400, shift_ms)
-            runs.append(cohort_of("run", values, calls if knows_calls else np.arange(400)))
-        return difference(P50, runs[0], runs[1], BY_CALL)
-
-    assert covered(lambda seed: make(seed, knows_calls=True)) >= 0.925
-    assert covered(lambda seed: make(seed, knows_calls=False)) < 0.75
+        result = difference(P50, baseline, candidate, pairs)
+        if result.lower is not None and result.upper is not None:
+            held.append(result.lower <= SHIFT_MS * MS <= result.upper)
+    assert len(held) > 0.9 * 300
+    # 95 % of 300 simulations is 0.925 to 0.975 in two standard errors.
+    assert 0.925 <= np.mean(held) <= 0.99
 
 
 def bootstrapped(of: CohortTurns, fraction: float, rng: np.random.Generator, times: int = 1000) -> Floats:
