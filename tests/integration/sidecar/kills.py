@@ -1,4 +1,4 @@
-"""Kills a sidecar again and again while it is sent to: `python -m tests.integration.sidecar.kills [TIMES [SEED]]`.
+"""Kills a sidecar again and again while it is sent to.
 
 Four senders post batches of spans and write down what was acknowledged. At a moment drawn by chance every process of
 the sidecar is killed (SIGKILL), and another sidecar starts on the same store: what was not acknowledged is sent again,
@@ -8,10 +8,7 @@ is asked over HTTP: nothing here knows what a store is made of.
 """
 
 import contextlib
-import os
 import random
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -244,24 +241,3 @@ def _answer(client: httpx.Client, url: str, parameters: dict[str, Any]) -> list[
     answer = client.post(url, json=parameters)
     assert answer.status_code == _OK, answer.text
     return answer.json()
-
-
-def main() -> int:
-    """Kill, print what that came to, and give an exit code."""
-    times = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_FOLDER")) as folder:
-        began_s = time.monotonic()
-        ledger = kill_again_and_again(Path(folder), times, seed)
-        lines = faults(Path(folder), ledger)
-        spans = len({span.key for part in ledger.acknowledged for span in part})
-        print(
-            f"{times} kills in {time.monotonic() - began_s:.0f} s: {len(ledger.acknowledged):,} requests acknowledged, "
-            f"{ledger.sent_again:,} sent again, {spans:,} spans acknowledged, {len(lines)} faults"
-        )
-        print("\n".join(lines[:50]))
-    return bool(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

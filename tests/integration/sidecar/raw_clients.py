@@ -1,13 +1,19 @@
 """Raw sockets that send HTTP and gRPC in ways in which no well-behaved client does."""
 
 import contextlib
+import re
 import select
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
+from telemetry.store.reader import StoreReader
+from tests.fixtures_sidecar import SidecarProcess
 from tests.integration.waiting import wait_until
 
 GRPC_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -129,6 +135,47 @@ def memory_bytes(pid: int) -> int:
 
 def open_descriptors(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+@dataclass
+class AskedSidecar:
+    """A running sidecar, its store, and clients of it."""
+
+    sidecar: SidecarProcess
+    store: Path
+    client: httpx.Client
+
+    def ask(self, octets: bytes, answers: int = 1) -> list[tuple[int, bytes]]:
+        """Send octets on a connection of their own; the statuses and bodies of the answers."""
+        with socket.create_connection(address(self.sidecar.http), timeout=60) as connection:
+            connection.sendall(octets)
+            received = b""
+            while len(complete := _answers(received)) < answers:
+                piece = connection.recv(1 << 16)
+                if not piece:
+                    break
+                received += piece
+        return complete
+
+    def reader(self) -> StoreReader:
+        """A reader that sees everything that was acknowledged."""
+        return StoreReader(self.store)
+
+    def state(self, name: str) -> int:
+        """A count of its state."""
+        return self.client.get("/v1/state").json()[name]
+
+
+def _answers(received: bytes) -> list[tuple[int, bytes]]:
+    answers: list[tuple[int, bytes]] = []
+    while (start := re.match(rb"HTTP/1\.1 (\d+) [^\r]*\r\n((?:[^\r]+\r\n)*)\r\n", received)) is not None:
+        length = re.search(rb"(?i)content-length: (\d+)", start[2])
+        end = start.end() + (int(length[1]) if length else 0)
+        if len(received) < end:
+            break
+        answers.append((int(start[1]), received[start.end() : end]))
+        received = received[end:]
+    return answers
 
 
 class GrpcSender:

@@ -127,33 +127,40 @@ def test_no_half_open_grpc_connection_stays(sidecar: SidecarProcess, stall: str)
         assert stores_over_grpc(sidecar)
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SidecarProcess, int]]:
+    """A sidecar of few connections, and the descriptors that it has without any."""
+    with running_sidecar(tmp_path_factory.mktemp("few"), "--max-connections", "20") as sidecar:
+        yield sidecar, open_descriptors(sidecar.process.pid)
+
+
 @pytest.mark.parametrize("receiver", ["http", "grpc"])
-def test_idle_connections_above_limit_block_no_request(tmp_path: Path, receiver: str) -> None:
-    with running_sidecar(tmp_path, "--max-connections", "20") as sidecar:
-        before = open_descriptors(sidecar.process.pid)
-        with connections(getattr(sidecar, receiver), 200) as opened:
-            wait_until(lambda: sum(is_open(connection) for connection in opened) <= 20)
-            assert stores_over_http(sidecar)
-            assert open_descriptors(sidecar.process.pid) <= before + 25
-            if receiver == "http":
-                assert stores_over_grpc(sidecar)
-        assert stores_over_grpc(sidecar)
-
-
-def test_requests_above_connection_limit_are_answered_503(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path, "--max-connections", "20") as sidecar:
-        with connections(sidecar.http, 20, http_request(content_length="1000", expect="100-continue")) as opened:
-            for connection in opened:
-                connection.setblocking(True)
-                assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # its body is waited for
-            with connections(sidecar.http, 1) as (refused,):
-                refused.setblocking(True)
-                refused.settimeout(60)
-                answer = refused.recv(1000)
-            assert answer.startswith(b"HTTP/1.1 503 ")
-            assert b"retry-after: 1\r\n" in answer
-            assert stores_over_grpc(sidecar)
+def test_idle_connections_above_limit_block_no_request(few: tuple[SidecarProcess, int], receiver: str) -> None:
+    sidecar, before = few
+    with connections(getattr(sidecar, receiver), 200) as opened:
+        wait_until(lambda: sum(is_open(connection) for connection in opened) <= 20)
         assert stores_over_http(sidecar)
+        assert open_descriptors(sidecar.process.pid) <= before + 25
+        if receiver == "http":
+            assert stores_over_grpc(sidecar)
+    assert stores_over_grpc(sidecar)
+
+
+def test_requests_above_connection_limit_are_answered_503(few: tuple[SidecarProcess, int]) -> None:
+    sidecar, before = few
+    wait_until(lambda: open_descriptors(sidecar.process.pid) < before + 15, what="an end of the connections before")
+    with connections(sidecar.http, 20, http_request(content_length="1000", expect="100-continue")) as opened:
+        for connection in opened:
+            connection.setblocking(True)
+            assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # its body is waited for
+        with connections(sidecar.http, 1) as (refused,):
+            refused.setblocking(True)
+            refused.settimeout(60)
+            answer = refused.recv(1000)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1\r\n" in answer
+        assert stores_over_grpc(sidecar)
+    assert stores_over_http(sidecar)
 
 
 @pytest.mark.nightly

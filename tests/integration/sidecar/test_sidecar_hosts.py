@@ -26,9 +26,8 @@ def start(store: Path, *flags: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_sidecar_addresses_on_ipv6_are_accepted_by_clients(tmp_path: Path, host: str) -> None:
-    with start(tmp_path, "--host", host, "--http-port", "0", "--grpc-port", "0") as process:
+def test_sidecar_addresses_on_ipv6_are_accepted_by_clients(tmp_path: Path) -> None:
+    with start(tmp_path, "--host", "[::1]", "--http-port", "0", "--grpc-port", "0") as process:
         try:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())

@@ -32,9 +32,8 @@ TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 DELTA = dict.fromkeys((Counter, Histogram), AggregationTemporality.DELTA)
 EXPORTERS: dict[str, Callable[[SidecarProcess], MetricExporter]] = {
     "grpc": lambda sidecar: GrpcMetricExporter(sidecar.grpc, insecure=True, preferred_temporality=DELTA),
-    "http": lambda sidecar: HttpMetricExporter(f"{sidecar.http}/v1/metrics/", preferred_temporality=DELTA),
-    "gzip": lambda sidecar: HttpMetricExporter(
-        f"{sidecar.http}/v1/metrics", compression=Compression.Gzip, preferred_temporality=DELTA
+    "http": lambda sidecar: HttpMetricExporter(
+        f"{sidecar.http}/v1/metrics/", compression=Compression.Gzip, preferred_temporality=DELTA
     ),
     "cumulative": lambda sidecar: GrpcMetricExporter(sidecar.grpc, insecure=True),
 }

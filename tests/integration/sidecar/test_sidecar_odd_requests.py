@@ -2,15 +2,11 @@
 
 import gzip
 import os
-import re
 import socket
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-import httpx
 import pyarrow as pa
 import pytest
 from google.protobuf.json_format import Parse
@@ -18,60 +14,19 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from tests import asking
-from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_json, turns_request
+from tests.fixtures_sidecar import running_sidecar, turns_json, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.sidecar.raw_clients import (
-    GRPC_OPENED,
     TRACES,
+    AskedSidecar,
     address,
     connections,
-    grpc_call,
     http_request,
     send_evenly,
 )
 from tests.integration.waiting import wait_until
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
-
-
-@dataclass
-class Running:
-    sidecar: SidecarProcess
-    client: httpx.Client
-
-    def ask(self, octets: bytes, answers: int = 1) -> list[tuple[int, bytes]]:
-        """Send octets on a connection of their own; the statuses and bodies of the answers."""
-        with socket.create_connection(address(self.sidecar.http), timeout=60) as connection:
-            connection.sendall(octets)
-            received = b""
-            while len(complete := _answers(received)) < answers:
-                piece = connection.recv(1 << 16)
-                if not piece:
-                    break
-                received += piece
-        return complete
-
-    def stored(self) -> int:
-        return self.client.get("/v1/state").json()["received"]
-
-
-def _answers(received: bytes) -> list[tuple[int, bytes]]:
-    answers: list[tuple[int, bytes]] = []
-    while (start := re.match(rb"HTTP/1\.1 (\d+) [^\r]*\r\n((?:[^\r]+\r\n)*)\r\n", received)) is not None:
-        length = re.search(rb"(?i)content-length: (\d+)", start[2])
-        end = start.end() + (int(length[1]) if length else 0)
-        if len(received) < end:
-            break
-        answers.append((int(start[1]), received[start.end() : end]))
-        received = received[end:]
-    return answers
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    store = tmp_path_factory.mktemp("odd") / "store"
-    with running_sidecar(store) as sidecar, httpx.Client(base_url=sidecar.http, timeout=120) as client:
-        yield Running(sidecar, client)
 
 
 def _cpu_s(pid: int) -> float:
@@ -116,33 +71,26 @@ def _with_arrow(codec: str, body: bytes) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_compression_is_taken(running: Running, encoding: str, packed: bytes) -> None:
-    before = running.stored()
+def test_every_compression_is_taken(running: AskedSidecar, encoding: str, packed: bytes) -> None:
+    before = running.state("received")
     answer = running.client.post("/v1/traces", content=packed, headers={**PROTOBUF, "content-encoding": encoding})
     assert (answer.status_code, answer.content) == (200, b"")
-    assert running.stored() == before + 1
+    assert running.state("received") == before + 1
     damaged = running.client.post("/v1/traces", content=packed[:-3], headers={**PROTOBUF, "content-encoding": encoding})
     assert damaged.status_code == 400
 
 
-@pytest.mark.parametrize("encoding", ["br", "gzip, br", "gzip, gzip, gzip, gzip", "none"])
-def test_other_compressions_are_415(running: Running, encoding: str) -> None:
-    answer = running.client.post("/v1/traces", content=b"", headers={**PROTOBUF, "content-encoding": encoding})
-    assert answer.status_code == 415
-    assert "zstd" in Status.FromString(answer.content).message
-
-
 @pytest.mark.parametrize("path", ["/v1/traces", "/v1/traces/", "//v1/traces"])
-def test_a_slash_at_the_end_of_the_address_does_not_matter(running: Running, path: str) -> None:
-    before = running.stored()
+def test_a_slash_at_the_end_of_the_address_does_not_matter(running: AskedSidecar, path: str) -> None:
+    before = running.state("received")
     answer = running.ask(http_request(_body()).replace(b"/v1/traces", path.encode()))
     assert [status for status, _ in answer] == [200]
-    assert running.stored() == before + 1
+    assert running.state("received") == before + 1
 
 
 @pytest.mark.parametrize("path", ["/v1/logs", "/v1/logs/", "//v1/logs", "/v1development/profiles"])
 @pytest.mark.parametrize("kind", ["application/x-protobuf", "application/json"])
-def test_a_signal_that_is_not_taken_is_404_with_a_sentence(running: Running, path: str, kind: str) -> None:
+def test_a_signal_that_is_not_taken_is_404_with_a_sentence(running: AskedSidecar, path: str, kind: str) -> None:
     request = http_request(b"\x0a\0", content_type=kind).replace(b"/v1/traces", path.encode())
     ((status, body), (second, _)) = running.ask(request + http_request(_body()), 2)
     answer = Status.FromString(body) if "proto" in kind else Parse(body, Status())
@@ -151,8 +99,8 @@ def test_a_signal_that_is_not_taken_is_404_with_a_sentence(running: Running, pat
     assert running.client.get("/v1/logs").status_code == 404
 
 
-def test_pipelined_requests_are_answered_in_order(running: Running) -> None:
-    before = running.stored()
+def test_pipelined_requests_are_answered_in_order(running: AskedSidecar) -> None:
+    before = running.state("received")
     requests = [
         http_request(_body()),
         http_request(b"\xff"),
@@ -162,16 +110,16 @@ def test_pipelined_requests_are_answered_in_order(running: Running) -> None:
     assert [status for status, _ in running.ask(b"".join(requests), 3)][:3] == [200, 400, 200]
     many = running.ask(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n" * 500, 500)
     assert [status for status, _ in many] == [200] * 500
-    assert running.stored() == before + 2
+    assert running.state("received") == before + 2
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PATCH"])
-def test_other_methods_are_405(running: Running, method: str) -> None:
+def test_other_methods_are_405(running: AskedSidecar, method: str) -> None:
     answer = running.client.request(method, "/v1/traces")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
-def test_a_body_is_asked_for_only_when_it_is_wanted(running: Running) -> None:
+def test_a_body_is_asked_for_only_when_it_is_wanted(running: AskedSidecar) -> None:
     body = _body()
     with socket.create_connection(address(running.sidecar.http), timeout=60) as connection:
         connection.sendall(http_request(expect="100-continue", content_length=str(len(body))))
@@ -183,7 +131,7 @@ def test_a_body_is_asked_for_only_when_it_is_wanted(running: Running) -> None:
         assert status in (413, 415)
 
 
-def test_small_chunks_are_taken_and_floods_of_them_are_not(running: Running) -> None:
+def test_small_chunks_are_taken_and_floods_of_them_are_not(running: AskedSidecar) -> None:
     body = _body()
     for size in (1, 7, 1000):
         assert running.ask(_chunked_request(_chunked(body, size))) == [(200, b"")]
@@ -214,7 +162,7 @@ START = b"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n"
     ],
     ids=["many fields", "a long field", "many empty fields", "a folded field", "many trailers"],
 )
-def test_flood_of_fields_is_400_and_delays_no_request(running: Running, flood: bytes) -> None:
+def test_flood_of_fields_is_400_and_delays_no_request(running: AskedSidecar, flood: bytes) -> None:
     before = _cpu_s(running.sidecar.process.pid)
     with connections(running.sidecar.http, 50) as opened:
         send_evenly(opened, flood)
@@ -241,7 +189,7 @@ def test_flood_of_fields_is_400_and_delays_no_request(running: Running, flood: b
     ],
     ids=["long", "too long", "escapes", "query", "star"],
 )
-def test_strange_targets_are_refused(running: Running, target: str, status: int) -> None:
+def test_strange_targets_are_refused(running: AskedSidecar, target: str, status: int) -> None:
     ((code, _),) = running.ask(f"GET {target} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
     assert code == status
 
@@ -249,11 +197,11 @@ def test_strange_targets_are_refused(running: Running, target: str, status: int)
 @pytest.mark.parametrize(
     "octets", [b"\0\1\2\3\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\0\1\0" + bytes(600)]
 )
-def test_request_that_is_not_http_is_400(running: Running, octets: bytes) -> None:
+def test_request_that_is_not_http_is_400(running: AskedSidecar, octets: bytes) -> None:
     assert running.ask(octets, 2)[-1][0] == 400
 
 
-def test_a_websocket_is_not_opened(running: Running) -> None:
+def test_a_websocket_is_not_opened(running: AskedSidecar) -> None:
     fields = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
     fields += "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=="
     ((status, _),) = running.ask(f"GET /healthz HTTP/1.1\r\nhost: a\r\n{fields}\r\n\r\n".encode())
@@ -280,52 +228,6 @@ def test_a_reader_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
 
             wait_until(is_cut)
         assert asking.get(f"{sidecar.http}/healthz").status_code == 200
-
-
-def _export(channel: grpc.Channel, message: bytes, **options: object) -> grpc.StatusCode:
-    call = channel.unary_unary(TRACES)
-    try:
-        call(message, timeout=60, **options)
-    except grpc.RpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
-
-
-def test_grpc_answers_as_the_collector_does(running: Running) -> None:
-    options = [("grpc.max_send_message_length", -1)]
-    before = running.stored()
-    with grpc.insecure_channel(running.sidecar.grpc, options) as channel:
-        for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate):
-            assert _export(channel, _body(), compression=compression) is grpc.StatusCode.OK
-            assert _export(channel, b"\xff\xff", compression=compression) is grpc.StatusCode.INVALID_ARGUMENT
-            too_large = _export(channel, bytes(21 << 20), compression=compression)
-            assert too_large is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert _export(channel, gzip.compress(_body())[:-5]) is grpc.StatusCode.INVALID_ARGUMENT
-        assert _export(channel, b"") is grpc.StatusCode.OK
-        for method, code in (
-            ("/opentelemetry.proto.collector.logs.v1.LogsService/Export", grpc.StatusCode.UNIMPLEMENTED),
-            ("/unknown.Service/Export", grpc.StatusCode.CANCELLED),
-        ):
-            with pytest.raises(grpc.RpcError) as refused:
-                channel.unary_unary(method)(b"", timeout=60)
-            assert refused.value.code() is code
-        silent = channel.stream_unary(TRACES)
-        with pytest.raises(grpc.RpcError) as refused:
-            silent(iter(()), timeout=60)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert running.stored() == before + 3
-
-
-def test_a_method_that_is_no_text_does_not_end_the_grpc_server(running: Running) -> None:
-    with connections(running.sidecar.grpc, 3, GRPC_OPENED + grpc_call(path="/\udce9\udcff")) as opened:
-        for connection in opened:
-            connection.setblocking(True)
-            received = b""
-            while b"\0\0\4\3\0\0\0\0\1" not in received:  # RST_STREAM
-                received += (piece := connection.recv(1000))
-                assert piece
-    with grpc.insecure_channel(running.sidecar.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        assert _export(channel, _body()) is grpc.StatusCode.OK
 
 
 def test_too_little_memory_is_503_and_unavailable_with_retry(tmp_path: Path) -> None:

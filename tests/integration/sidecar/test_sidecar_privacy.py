@@ -8,11 +8,10 @@ import pytest
 from loadtest.audit.framework_telemetry import CARD, PHONE, VALUES, send
 from loadtest.audit.places import Places
 from loadtest.audit.search import Search, needles_of_texts, needles_of_value
+from telemetry.model import semconv
 from telemetry.model.personal_data import is_pseudonym
 from telemetry.model.turn_spans import SpanRow
-from telemetry.model.turns import Turn
 from telemetry.sidecar.privacy import KEY_NAME
-from telemetry.store.answers import Filter
 from telemetry.store.database import read_only
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import span_from_row
@@ -21,7 +20,10 @@ from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
 TEXTS = [("first", "My name is Margaret Ellsworth, and my card was stolen."), ("second", f"My card is {CARD}, I said.")]
-FORMS = needles_of_texts(TEXTS).union(*(needles_of_value(name, value) for name, value in VALUES.items()))
+USER = "+49 170 1234567"
+FORMS = (needles_of_texts(TEXTS) | needles_of_value("user", USER)).union(
+    *(needles_of_value(name, value) for name, value in VALUES.items())
+)
 
 
 def spans(store: Path) -> list[SpanRow]:
@@ -30,11 +32,13 @@ def spans(store: Path) -> list[SpanRow]:
         return [span_from_row(row) for row in cursor.sql("SELECT * FROM spans").to_arrow_table().to_pylist()]
 
 
-def post_turns(http: str, turns: list[Turn]) -> None:
-    """Send turns as our own exporters do."""
-    body = turns_request(turns).SerializeToString()
+def send_everything(http: str) -> None:
+    """Send spans of frameworks, and turns with the number of their user as our own exporters do."""
+    send(http, TEXTS)
+    turns = [client_turn(index, user_id=USER) for index in range(3)]
     headers = {"Content-Type": "application/x-protobuf"}
-    assert post(f"{http}/v1/traces", content=body, headers=headers).status_code == 200
+    content = turns_request(turns).SerializeToString()
+    assert post(f"{http}/v1/traces", content=content, headers=headers).status_code == 200
 
 
 def leaks(folder: Path) -> list[str]:
@@ -45,20 +49,28 @@ def leaks(folder: Path) -> list[str]:
     return sorted({leak.place for leak in places.leaks})
 
 
-def test_nothing_is_left_of_it_when_it_is_killed(tmp_path: Path) -> None:
+def test_nothing_is_left_but_pseudonyms_that_outlive_a_kill(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
-        send(sidecar.http, TEXTS)
+        send_everything(sidecar.http)
         sidecar.kill()
     assert leaks(store) == []
     assert stat.S_IMODE((store / KEY_NAME).stat().st_mode) == 0o600
     with running_sidecar(store) as sidecar:
-        send(sidecar.http, TEXTS)
+        send_everything(sidecar.http)
         places = Places(Search(FORMS))
         places.pages(sidecar.http)
         assert places.leaks == set()
         assert sidecar.terminate() == 0
     assert leaks(store) == []
+    names = ("user.id", "user_id", "gen_ai.conversation.id")
+    foreign = [span.attributes for span in spans(store) if span.scope_name != semconv.SCOPE]
+    ids = {value for attributes in foreign for name in names if (value := attributes.get(name)) is not None}
+    with StoreReader(store) as reader:
+        users = {turn.user_id for turn in reader.turns(limit=10, source="client")}
+    for pseudonyms in (ids, users):
+        assert len(pseudonyms) == 1, "one person has one pseudonym in a store"
+        assert is_pseudonym(str(pseudonyms.pop()))
 
 
 def test_kept_text_has_no_personal_data(tmp_path: Path) -> None:
@@ -74,35 +86,6 @@ def test_kept_text_has_no_personal_data(tmp_path: Path) -> None:
     assert "Ellsworth" not in rows
     places = Places(Search(needles_of_value("card", CARD) | needles_of_value("phone", PHONE)))
     places.folder(store)
-    assert places.leaks == set()
-
-
-@pytest.mark.nightly
-def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
-    texts: set[str] = set()
-    for _ in range(2):
-        with running_sidecar(tmp_path) as sidecar:
-            send(sidecar.http, TEXTS[:1])
-            assert sidecar.terminate() == 0
-    for span in spans(tmp_path):
-        ids = [span.attributes.get(name) for name in ("user.id", "user_id", "gen_ai.conversation.id")]
-        texts |= {str(value) for value in ids if value is not None}
-    assert len(texts) == 1
-    assert is_pseudonym(texts.pop())
-
-
-def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
-    number = "+49 170 1234567"
-    named = [client_turn(index, user_id=number) for index in range(3)]
-    with running_sidecar(tmp_path) as sidecar:
-        post_turns(sidecar.http, named)
-        assert sidecar.terminate() == 0
-    with StoreReader(tmp_path) as reader:
-        users = {turn.user_id for turn in reader.turns(Filter(), limit=10)}
-    assert len(users) == 1
-    assert is_pseudonym(users.pop() or "")
-    places = Places(Search(needles_of_value("phone", number)))
-    places.folder(tmp_path)
     assert places.leaks == set()
 
 

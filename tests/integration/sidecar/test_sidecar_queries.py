@@ -24,6 +24,7 @@ from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import RemoteStore, StoreReader
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn, fill_store, synthetic_run
+from tests.integration.sidecar.raw_clients import AskedSidecar
 
 TOKEN = "a-token-for-this-test"
 
@@ -52,17 +53,16 @@ def post(sidecar: SidecarProcess, path: str, body: bytes, **headers: str) -> tup
         connection.close()
 
 
-def test_a_sidecar_is_one_process_without_pandas(tmp_path: Path) -> None:
+def test_a_sidecar_is_one_process_without_pandas(running: AskedSidecar) -> None:
     """pyarrow imports it with the first value that it converts; nothing in it uses it."""
-    with running_sidecar(tmp_path / "store") as running:
-        turn = client_turn()
-        body = turns_request([turn]).SerializeToString()
-        assert post(running, "/v1/traces", body, Content_Type="application/x-protobuf")[0] == 200
-        with RemoteStore(running.http, None) as there:
-            assert there.turn(turn.trace_id, turn.turn_index)[0] == turn
-        process = psutil.Process(running.process.pid)
-        loaded = {Path(memory_map.path).parts for memory_map in process.memory_maps()}
-        assert process.children() == []
+    turn = client_turn(trace_id="e" * 32)
+    body = turns_request([turn]).SerializeToString()
+    assert post(running.sidecar, "/v1/traces", body, Content_Type="application/x-protobuf")[0] == 200
+    with RemoteStore(running.sidecar.http, None) as there:
+        assert there.turn(turn.trace_id, turn.turn_index)[0] == turn
+    process = psutil.Process(running.sidecar.process.pid)
+    loaded = {Path(memory_map.path).parts for memory_map in process.memory_maps()}
+    assert process.children() == []
     assert any("pyarrow" in parts for parts in loaded)
     assert not any("pandas" in parts for parts in loaded)
 

@@ -1,16 +1,17 @@
-"""Turns that the sidecar acknowledged are in the store after kill -9, each once."""
+"""Turns that the sidecar acknowledged are in the store after kill -9 and on a full disk, each once."""
 
-import threading
+import json
+import random
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import pytest
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 
-from telemetry.model import semconv
-from telemetry.model.turn_spans import turn_attributes
 from telemetry.store.database import OWNER_NAME
 from telemetry.store.reader import StoreReader
 from tests import asking
@@ -18,122 +19,68 @@ from tests.fixtures_sidecar import disk_that_takes_nothing, running_sidecar, tur
 from tests.fixtures_turns import client_turn
 from tests.integration.sidecar import kills
 from tests.integration.waiting import wait_until
-from tests.nightly import nightly_after
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
+SERVING, NOT_SERVING, UNKNOWN = b"\x08\1", b"\x08\2", b"\x08\3"
 
 
-class _Stream:
-    """Sends turns one request after another until the sidecar is gone; knows what was acknowledged."""
-
-    def __init__(self, url: str, sender: int, first: int) -> None:
-        self.acknowledged: list[str] = []
-        self.unsure: list[str] = []
-        self.next = first
-        self._url, self._sender = url, sender
-        self.enough = threading.Event()
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        with httpx.Client(timeout=60) as client:
-            while True:
-                turn = client_turn(self.next, trace_id=f"{self._sender:016x}{self.next + 1:016x}")
-                self.next += 1
-                body = turns_request([turn]).SerializeToString()
-                try:
-                    answer = client.post(f"{self._url}/v1/traces", content=body, headers=PROTOBUF)
-                except httpx.TransportError:
-                    self.unsure.append(turn.trace_id)
-                    self.enough.set()
-                    return
-                assert answer.status_code == 200
-                self.acknowledged.append(turn.trace_id)
-                if len(self.acknowledged) >= 8:
-                    self.enough.set()
+@contextmanager
+def logged(log: Path) -> Generator[int]:
+    """Where messages go that arrive in a file through a pipe: a disk that takes nothing would take no log, either."""
+    kept = subprocess.Popen(["tee", str(log)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert kept.stdin is not None
+    with kept:
+        yield kept.stdin.fileno()
+        kept.stdin.close()
+        kept.wait(60)
 
 
-@pytest.mark.nightly
-def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    acknowledged: list[str] = []
-    sent: set[str] = set()
-    first = 0
-    for _ in range(4):
-        with running_sidecar(tmp_path) as sidecar:
-            streams = [_Stream(sidecar.http, sender, first) for sender in (1, 2, 3, 4)]
-            for stream in streams:
-                stream.thread.start()
-            for stream in streams:
-                assert stream.enough.wait(60)
-            # While every sender has a request under way.
-            sidecar.kill()
-            for stream in streams:
-                stream.thread.join(60)
-                acknowledged += stream.acknowledged
-                sent |= {*stream.acknowledged, *stream.unsure}
-            first = max(stream.next for stream in streams)
-        # Nobody owns the store now; the file that says where its owner was is still there.
-        assert (tmp_path / OWNER_NAME).exists()
-        stored = [turn.trace_id for turn in StoreReader(tmp_path).turns(limit=10_000)]
-        assert len(stored) == len(set(stored)), "a turn is there twice"
-        assert set(acknowledged) <= set(stored)
-        assert set(stored) <= sent
+def events(log: Path) -> list[str]:
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert all(line["process"] == "sidecar" and line["message"] for line in lines)
+    return [line["event"] for line in lines if "event" in line]
 
 
-def test_a_disk_that_takes_nothing_is_on_the_pages_until_it_does(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:
-        bodies = [turns_request([client_turn(index)]).SerializeToString() for index in range(3)]
-        assert client.post("/v1/traces", content=bodies[0], headers=PROTOBUF).status_code == 200
+def test_a_full_disk_is_in_pages_health_and_log_until_it_is_over(tmp_path: Path) -> None:
+    store, log = tmp_path / "store", tmp_path / "log"
+    headers = {"authorization": "Bearer s3cret", **PROTOBUF}
+    bodies = [turns_request([client_turn(index)]).SerializeToString() for index in range(2)]
+    with (
+        logged(log) as stderr,
+        running_sidecar(store, token="s3cret", stderr=stderr) as sidecar,
+        httpx.Client(base_url=sidecar.http, timeout=60, headers=headers) as client,
+        grpc.insecure_channel(sidecar.grpc) as channel,
+    ):
+        check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+        watch: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        assert client.post("/v1/traces", content=bodies[0]).status_code == 200
+        answers, unknown = watch(b"", timeout=300), watch(b"\x0a\1x", timeout=300)
+        assert (check(b"", timeout=60), next(answers), next(unknown)) == (SERVING, SERVING, UNKNOWN)
+        with pytest.raises(grpc.RpcError) as refused:
+            check(b"\x0a\1x", timeout=60)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
         with disk_that_takes_nothing(sidecar):
-            refused = client.post("/v1/traces", content=bodies[1], headers=PROTOBUF)
-            assert (refused.status_code, b"nothing of this batch could be stored" in refused.content) == (503, True)
-            assert 0 < int(refused.headers["retry-after"]) <= 2
+            answer = client.post("/v1/traces", content=bodies[1])
+            assert (answer.status_code, b"nothing of this batch could be stored" in answer.content) == (503, True)
+            assert 0 < int(answer.headers["retry-after"]) <= 2
             ready, health = client.get("/readyz"), client.get("/healthz")
             assert (ready.status_code, health.status_code) == (503, 200)
             assert "could be stored" in ready.json()["reasons"][0]
             assert "could be stored" in health.json()["faults"]["commit"]
-            assert client.post("/v1/traces", content=b"\xff", headers=PROTOBUF).status_code == 400
-            assert len(StoreReader(tmp_path).turns()) == 1, "what is stored can be asked for"
-        wait_until(lambda: client.get("/readyz").status_code == 200)
+            assert (next(answers), check(b"", timeout=60)) == (NOT_SERVING, NOT_SERVING)
+            assert client.post("/v1/traces", content=b"\xff").status_code == 400
+            assert len(StoreReader(store).turns()) == 1, "what is stored can be asked for"
+        assert next(answers) == SERVING
+        wait_until(lambda: client.get("/readyz").status_code == 200 and "fault_ended" in events(log))
         assert client.get("/healthz").json()["faults"] == {}
-        assert client.post("/v1/traces", content=bodies[1], headers=PROTOBUF).status_code == 200
+        assert client.post("/v1/traces", content=bodies[1]).status_code == 200
+        json_headers = {"content-type": "application/json"}
+        assert client.post("/v1/query/no-such%0Aquestion", json={}, headers=json_headers).status_code in (400, 404)
         assert sidecar.terminate() == 0
-    assert len(StoreReader(tmp_path).turns()) == 2
-
-
-def test_rows_retried_after_restart_are_stored_once(tmp_path: Path) -> None:
-    body = turns_request([client_turn(1), client_turn(2)]).SerializeToString()
-    with running_sidecar(tmp_path) as sidecar:
-        asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
-        sidecar.kill()
-    with running_sidecar(tmp_path) as sidecar:
-        answer = asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
-        assert answer.status_code == 200
-        assert asking.get(f"{sidecar.http}/v1/state").json()["duplicates"] == 4
-    with StoreReader(tmp_path) as reader:
-        assert len(reader.turns()) == 2
-
-
-@pytest.mark.parametrize("ending", nightly_after(1, ["terminate", "kill"]))
-def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
-    class Recording(OTLPSpanExporter):
-        def export(self, spans):
-            result = super().export(spans)
-            if result is SpanExportResult.SUCCESS:
-                acknowledged.extend(f"{span.context.span_id:016x}" for span in spans)
-            return result
-
-    acknowledged: list[str] = []
-    with running_sidecar(tmp_path) as sidecar:
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(Recording(f"{sidecar.http}/v1/traces", timeout=60)))
-        tracer = provider.get_tracer(semconv.SCOPE)
-        for index in range(20):
-            tracer.start_span(semconv.SPAN_TURN, attributes=turn_attributes(client_turn(index))).end()
-        getattr(sidecar, ending)()
-        provider.shutdown()
-    with StoreReader(tmp_path) as reader:
-        assert sorted(turn.span_id for turn in reader.turns()) == sorted(acknowledged)
-    assert len(acknowledged) == 20
+        assert list(answers) == [NOT_SERVING], "the call ends with the sidecar, and says so"
+    assert len(StoreReader(store).turns()) == 2
+    assert events(log) == ["ready", "fault_began", "fault_ended", "stopping", "stopped"]
+    assert "s3cret" not in log.read_text()
 
 
 def test_acknowledged_rows_survive_repeated_kills_exactly_once(tmp_path: Path) -> None:
@@ -143,16 +90,19 @@ def test_acknowledged_rows_survive_repeated_kills_exactly_once(tmp_path: Path) -
     assert kills.faults(tmp_path, ledger) == []
 
 
-def test_a_lost_and_a_doubled_span_would_be_found(tmp_path: Path) -> None:
-    ledger = kills.kill_again_and_again(tmp_path, times=0)
+def test_a_lost_span_would_be_found_after_a_kill(tmp_path: Path) -> None:
+    ledger = kills.Ledger(random.Random(1))
+    part = ledger.next_part(only_waiting=False)
+    assert part is not None
+    lost, kept = part[0], part[1:]
     with running_sidecar(tmp_path) as sidecar:
-        part = ledger.next_part(only_waiting=False)
-        assert part is not None
-        lost, kept = part[0], part[1:]
         answer = asking.post(f"{sidecar.http}/v1/traces", content=kills.body_of(kept), headers=PROTOBUF)
         assert answer.status_code == 200
         ledger.answered(part, acknowledged=True)
-        assert sidecar.terminate() == 0
+        sidecar.kill()
+    # Nobody owns the store now, the file that says where its owner was is still there, and it can be read.
+    assert (tmp_path / OWNER_NAME).exists()
+    assert len(StoreReader(tmp_path).turns()) == sum(span.is_turn for span in kept)
     assert kills.faults(tmp_path, ledger) == sorted(
         f"{kind} {lost.key} was acknowledged and is lost" for kind in ("span", "turn")
     )

@@ -14,9 +14,6 @@ import yaml
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from typer.testing import CliRunner
 
 from loadtest.errors import UsageError
@@ -26,7 +23,6 @@ from telemetry.export.encoded_spans import EncodedRequest
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
-from telemetry.model.turn_spans import turn_attributes
 from telemetry.sidecar.app import app
 from telemetry.store.reader import RemoteStore, StoreReader
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_request
@@ -34,6 +30,7 @@ from tests.fixtures_turns import client_turn
 from tests.integration.certificates import Authority, Signed, authority
 from tests.integration.prometheus.prometheus_process import running_prometheus
 from tests.integration.sidecar.raw_clients import address, connections, is_open, wait_until_closed
+from tests.integration.sidecar.test_sidecar_grpc import export_turn
 from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 from tests.programs import needed
@@ -84,14 +81,6 @@ def _client(sidecar: SidecarProcess, peers: Peers, certificate: Signed | None = 
     return httpx.Client(base_url=f"https://localhost:{_port(sidecar.http)}", verify=context, timeout=60)
 
 
-def _export(exporter: SpanExporter, sequence: int) -> None:
-    provider = TracerProvider(resource=Resource({"service.name": "exporter"}), shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    attributes = turn_attributes(client_turn(sequence))
-    provider.get_tracer(semconv.SCOPE).start_span(semconv.SPAN_TURN, attributes=attributes).end()
-    provider.shutdown()
-
-
 def test_ready_line_says_https_and_plain_request_gets_no_answer(sidecar: SidecarProcess) -> None:
     assert sidecar.http.startswith("https://127.0.0.1:")
     with pytest.raises(httpx.TransportError):
@@ -138,14 +127,14 @@ def test_real_exporters_work_over_tls_with_client_certificates(
             peers.ca.cert.read_bytes(), peers.client.key.read_bytes(), peers.client.cert.read_bytes()
         )
         endpoint = f"https://localhost:{_port(sidecar.grpc)}"
-        _export(GrpcSpanExporter(endpoint=endpoint, credentials=credentials), 1)
+        export_turn(GrpcSpanExporter(endpoint=endpoint, credentials=credentials), 1)
         http = HttpSpanExporter(
             f"https://localhost:{_port(sidecar.http)}/v1/traces",
             certificate_file=str(peers.ca.cert),
             client_certificate_file=str(peers.client.cert),
             client_key_file=str(peers.client.key),
         )
-        _export(http, 2)
+        export_turn(http, 2)
         assert sidecar.terminate() == 0
     with StoreReader(tmp_path) as store:
         assert [turn.sequence for turn in store.turns(limit=10)] == [1, 2]
