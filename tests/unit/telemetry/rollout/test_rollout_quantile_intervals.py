@@ -72,13 +72,17 @@ def simulated(shape: str, fraction: float, turns: int, scale: float, times: int 
 @pytest.mark.parametrize("scale", [1.0, SLOWER])
 @pytest.mark.parametrize(
     ("shape", "fraction"),
-    [("smooth", 0.5), ("smooth", 0.95), ("bimodal", 0.4), ("bimodal", 0.5), ("bimodal", 0.95), ("atom", 0.95),
-     ("rounded", 0.5), ("rounded", 0.95)],
+    [("smooth", 0.5), ("smooth", 0.95), ("bimodal", 0.4), ("bimodal", 0.5), ("bimodal", 0.95), ("atom", 0.5),
+     ("atom", 0.95), ("rounded", 0.5), ("rounded", 0.95)],
 )  # fmt: skip
 def test_interval_holds_true_difference_of_rough_latencies(shape: str, fraction: float, scale: float) -> None:
     differences = simulated(shape, fraction, 500, scale)
     truth = true_difference(shape, fraction, scale)
     assert np.mean([difference.lower <= truth <= difference.upper for difference in differences]) >= 0.925
+    if scale == 1.0:  # equal cohorts
+        p_values = np.array([difference.p_value for difference in differences])
+        assert np.mean(p_values < 0.05) <= 0.075
+        assert np.mean(p_values < 0.002) <= 0.01
 
 
 @pytest.mark.slow
@@ -92,15 +96,6 @@ def test_interval_on_smooth_latencies_is_no_wider_than_needed(fraction: float, t
     assert np.median([difference.upper - difference.lower for difference in differences]) == pytest.approx(
         spread, rel=0.25
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", ["smooth", "bimodal", "atom", "rounded"])
-@pytest.mark.parametrize("fraction", [0.5, 0.95])
-def test_equal_cohorts_have_p_below_5_percent_in_5_of_100(shape: str, fraction: float) -> None:
-    p_values = np.array([difference.p_value for difference in simulated(shape, fraction, 500, 1.0)])
-    assert np.mean(p_values < 0.05) <= 0.075
-    assert np.mean(p_values < 0.002) <= 0.01
 
 
 @pytest.mark.slow
