@@ -80,16 +80,13 @@ def test_few_turns_give_one_window_without_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_load_is_on_the_same_axis(tmp_path: Path) -> None:
-    answer = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)))
+def test_load_shares_the_axis_and_other_metric_has_own_lines(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "store", synthetic_run("run-1", turns=300))
+    answer = lines(store)
     assert answer.load[0].start_unix_ns <= START_UNIX_NS
     assert any(point.calls for point in answer.load)
     last = max(point.end_unix_ns for line in answer.lines for point in line.points)
     assert last - answer.load[-1].start_unix_ns == answer.window_ns // WINDOW_STEPS
-
-
-@pytest.mark.slow
-def test_another_metric_has_its_own_lines(tmp_path: Path) -> None:
-    answer = lines(fill_store(tmp_path / "store", synthetic_run("run-1", turns=300)), "llm_ttft")
-    assert answer.metric == "llm_ttft"
-    assert any(point.value for line in answer.lines for point in line.points)
+    other = lines(store, "llm_ttft")
+    assert other.metric == "llm_ttft"
+    assert any(point.value for line in other.lines for point in line.points)
