@@ -94,10 +94,10 @@ def test_full_disk_stores_no_partial_batch_and_later_recovers(small_disk: Path) 
 @pytest.mark.slow
 def test_full_disk_at_checkpoint_loses_no_acknowledged_rows(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
-    batches = [synthetic_run(f"run-{number}", 100).batch for number in range(40)]
+    batches = [synthetic_run(f"run-{number}", 100).batch for number in range(16)]
     acknowledged: list[Batch] = []
     with StoreWriter(store, database=owned(store, checkpoint_bytes=1 << 20)) as writer:
-        filling.write_bytes(bytes(20 << 20))
+        filling.write_bytes(bytes(21 << 20))
 
         def fill() -> None:
             for batch in batches:
