@@ -179,7 +179,7 @@ class HubSender:
 
     @property
     def spacing_ticks(self) -> int:
-        """From one tick at which frames may be due to the next. Streams catch up with every tick."""
+        """Ticks between two at which frames may be due: 1 while the sender is behind or a stream needs every tick."""
         return 1 if self._need_every_tick or self._is_behind else SPACING_TICKS
 
     def add(self, transport: Transport, frame_ns: int) -> HubStream:
