@@ -4,12 +4,12 @@ Their rules are written here independently: Argo's measurement of a web metric, 
 a webhook.
 """
 
+import ast
 import json
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -50,9 +50,25 @@ def evaluated(sidecar: SidecarProcess) -> dict[str, Any]:
 
 
 def holds(condition: str, result: Any) -> bool:
-    """A condition of Argo: members of `result`, texts, `==`, `!=`, and `&&` before `||`, as in Python."""
-    members = json.loads(json.dumps(result), object_hook=lambda fields: SimpleNamespace(**fields))
-    return eval(condition.replace("&&", " and ").replace("||", " or "), {"result": members})  # noqa: S307 - of our own example
+    """A condition of Argo: members of `result`, texts, `==`, `!=`, and `&&` before `||`, as Python parses them."""
+    tree = ast.parse(condition.replace("&&", " and ").replace("||", " or "), mode="eval")
+    return _value(tree.body, result)
+
+
+def _value(node: ast.expr, result: Any) -> Any:
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            return (all if isinstance(op, ast.And) else any)([_value(value, result) for value in values])
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as op], comparators=[right]):
+            return (_value(left, result) == _value(right, result)) == isinstance(op, ast.Eq)
+        case ast.Attribute(value=value, attr=name):
+            return _value(value, result)[name]
+        case ast.Name(id="result"):
+            return result
+        case ast.Constant(value=text):
+            return text
+        case _:
+            raise AssertionError(f"{ast.dump(node)} is no part of a condition")
 
 
 def measured(metric: dict[str, Any], arguments: dict[str, str]) -> str:
