@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError
 
-KNOWN_NOISES = ("white", "pink", "brown", "babble", "hum", "hum-60", "music")
-
 _WORDS_PER_SAMPLE = 3
 _LANES_PER_WORD = 4
 _MEAN = _WORDS_PER_SAMPLE * _LANES_PER_WORD * 65_535 // 2

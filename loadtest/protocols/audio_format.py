@@ -6,7 +6,7 @@ from typing import Final, Literal
 import numpy as np
 
 from loadtest.audio import g711, pcm
-from loadtest.protocols.base import Pcm16
+from loadtest.audio.pcm import Pcm16
 
 Encoding = Literal["pcm16", "pcmu", "pcma"]
 

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpAnswer, HttpCancel, HttpRequest
 from loadtest.protocols.room_items import JoinRoom
 from loadtest.protocols.webrtc_items import WebRtcCommand
+
+if TYPE_CHECKING:  # the commands' help need not wait for numpy
+    from loadtest.audio.pcm import Pcm16
 
 Message = str | bytes
 
@@ -52,7 +53,6 @@ Outgoing = Message | HttpRequest | HttpCancel | WebRtcCommand | JoinRoom
 # What a transport passes on: `Message` (WebSocket; bytes on TCP), `HttpItem` (HTTP), or `Message`, `HttpItem` and
 # `WebRtcItem` (WebRTC). Each caller states its own.
 Incoming = Any
-Pcm16 = NDArray[np.int16]
 TurnControl = Literal["server", "manual"]
 # Under the calls, which know none of them. With "tcp-listen" the endpoint connects to the caller, which waits for it.
 TransportKind = Literal["websocket", "tcp", "tcp-listen", "http", "webrtc", "livekit-room"]
@@ -272,7 +272,7 @@ class CallerProtocol:
     def _send(self, *messages: Outgoing) -> None:
         self._pending = (*self._pending, *messages)
 
-    def audio_message(self, pcm: Pcm16) -> bytes:
+    def audio_message(self, pcm: "Pcm16") -> bytes:
         """Return the message (before framing) that carries one frame of audio at the input rate.
 
         It depends on nothing else, so that frames can be prepared once and shared by all callers.

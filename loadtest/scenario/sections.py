@@ -10,8 +10,7 @@ from typing import Annotated, Final, get_args
 from pydantic import Field
 
 from corpora.manifest.manifest import LengthClass
-from corpora.rendering.noise import KNOWN_NOISES
-from corpora.rendering.profiles.values import CHANNEL_WORDS, CODECS
+from corpora.rendering.profiles.values import CHANNEL_WORDS, CODECS, KNOWN_NOISES
 from loadtest.conversation.plan import SECOND_NS
 from loadtest.protocols import registry
 from loadtest.protocols.transports.masked_frames import MASKS

@@ -22,8 +22,9 @@ from corpora.rendering.noise import derive_seed
 from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import Rendered, background
 from corpora.rendering.renderings import Renderings
+from loadtest.audio.pcm import Pcm16
 from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
-from loadtest.protocols.base import CallerProtocol, Pcm16
+from loadtest.protocols.base import CallerProtocol
 from loadtest.protocols.transports.masked_frames import preparation
 
 BACKGROUND_S = 10.0

@@ -15,8 +15,9 @@ from corpora.manifest.manifest import Utterance
 from corpora.rendering.cache import cache_root, entry_key
 from corpora.rendering.mix import deal, mix_from_text
 from corpora.rendering.profiles.profile import Profile
+from loadtest.audio.pcm import Pcm16
 from loadtest.conversation.prepared_clip import PreparedClip
-from loadtest.protocols.base import CallerProtocol, Pcm16
+from loadtest.protocols.base import CallerProtocol
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.frames import BACKGROUND_KEY, FrameCache, Wire
 from loadtest.speech.rendering import Progress, ProtocolChoice, fill

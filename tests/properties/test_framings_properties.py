@@ -15,7 +15,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from loadtest.protocols.base import CallerOptions, CallerProtocol, Pcm16
+from loadtest.audio.pcm import Pcm16
+from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.protocols.declared.caller import DeclaredCaller
 from loadtest.protocols.declared.spec import spec_of
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpHead, HttpItem, HttpRequest

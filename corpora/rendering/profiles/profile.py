@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from corpora.manifest.errors import CorpusError
-from corpora.rendering.noise import KNOWN_NOISES
 from corpora.rendering.profiles import opus
 from corpora.rendering.profiles.files import FILE_PREFIX, display_name, fingerprint, sound_files
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.values import (
     CHANNEL_WORDS,
     CODECS,
+    KNOWN_NOISES,
     ValueFault,
     read_channel,
     read_jitter,

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 import orjson
 
+from loadtest.audio.pcm import Pcm16
 from loadtest.errors import UsageError
 from loadtest.protocols.audio_format import ODD_AUDIO, AudioFormat, SampleStream
 from loadtest.protocols.base import (
@@ -26,7 +27,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     SpokenText,
     VoiceEvent,
 )

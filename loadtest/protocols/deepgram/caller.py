@@ -23,6 +23,7 @@ import orjson
 from pydantic import AfterValidator, Field
 
 from loadtest.audio import g711
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.audio_format import FILE_HEADERS, ODD_AUDIO, AudioFormat, Encoding, SampleStream
 from loadtest.protocols.base import (
     CallerOptions,
@@ -31,7 +32,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     TurnControl,
     VoiceEvent,
 )

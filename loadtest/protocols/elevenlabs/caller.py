@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.audio_format import SampleStream
 from loadtest.protocols.base import (
     CallerOptions,
@@ -18,7 +19,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     VoiceEvent,
 )
 from loadtest.protocols.elevenlabs.settings import (

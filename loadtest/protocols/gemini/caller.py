@@ -10,14 +10,8 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from loadtest.audio import pcm as samples
-from loadtest.protocols.base import (
-    CallerOptions,
-    Capabilities,
-    Message,
-    OpenRequest,
-    Pcm16,
-    SpokenText,
-)
+from loadtest.audio.pcm import Pcm16
+from loadtest.protocols.base import CallerOptions, Capabilities, Message, OpenRequest, SpokenText
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.gemini.session import LiveSession
 from loadtest.protocols.gemini.settings import (

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import pydantic
 
 from loadtest.audio import pcm as samples
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.audio_format import LOWEST_RATE_HZ
 from loadtest.protocols.base import (
     CallerOptions,
@@ -18,7 +19,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     SpokenText,
     VoiceEvent,
 )

@@ -13,6 +13,7 @@ import pydantic
 
 from loadtest.audio import pcm as samples
 from loadtest.audio.idle_line import is_audible
+from loadtest.audio.pcm import Pcm16
 from loadtest.errors import UsageError
 from loadtest.protocols.base import (
     CallerOptions,
@@ -22,7 +23,6 @@ from loadtest.protocols.base import (
     Message,
     OpenRequest,
     Outgoing,
-    Pcm16,
     SpokenText,
     VoiceEvent,
 )

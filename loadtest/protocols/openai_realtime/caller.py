@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from loadtest.audio import pcm
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.audio_format import ODD_AUDIO, AudioFormat
 from loadtest.protocols.base import (
     SUPERSEDED,
@@ -23,7 +24,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import endpoint_error, error_message, violation

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from loadtest.protocols.base import Message, Pcm16
+from loadtest.audio.pcm import Pcm16
+from loadtest.protocols.base import Message
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,

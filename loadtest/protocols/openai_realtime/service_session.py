@@ -13,8 +13,8 @@ import orjson
 import pydantic
 from pydantic import BeforeValidator, Field, Strict
 
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.audio_format import PCM, AudioFormat
-from loadtest.protocols.base import Pcm16
 from loadtest.protocols.json_fields import Json, MalformedError, as_list, as_object
 from loadtest.protocols.openai_realtime.dialects import beta_name, ga_object, parse_beta, parse_ga
 from loadtest.protocols.openai_realtime.names import GA_ONLY, ServerEvent, wire_name

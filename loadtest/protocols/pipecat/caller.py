@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 import pydantic
 
 from loadtest.audio import pcm as pcm_codec
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.base import (
     CallerOptions,
     CallerProtocol,
@@ -22,7 +23,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     SpokenText,
     VoiceEvent,
 )

@@ -20,6 +20,7 @@ import pydantic
 
 from loadtest.audio import pcm as pcm_codec
 from loadtest.audio.idle_line import is_audible
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.base import (
     CallerOptions,
     CallerProtocol,
@@ -28,7 +29,6 @@ from loadtest.protocols.base import (
     Message,
     OpenRequest,
     Outgoing,
-    Pcm16,
     SpokenText,
     VoiceEvent,
 )

@@ -19,6 +19,7 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from loadtest.audio import g711
+from loadtest.audio.pcm import Pcm16
 from loadtest.errors import UsageError
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.audio_format import FILE_HEADERS, AudioFormat, SampleStream
@@ -30,7 +31,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     PriorRequest,
     SpokenText,
     VoiceEvent,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 import orjson
 
 from loadtest.audio import pcm as samples
+from loadtest.audio.pcm import Pcm16
 from loadtest.protocols.base import (
     CallerOptions,
     CallerProtocol,
@@ -19,7 +20,6 @@ from loadtest.protocols.base import (
     EventKind,
     Message,
     OpenRequest,
-    Pcm16,
     SpokenText,
     VoiceEvent,
 )

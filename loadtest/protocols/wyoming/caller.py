@@ -17,6 +17,7 @@ import orjson
 from pydantic import AfterValidator
 
 from loadtest.audio import pcm as samples
+from loadtest.audio.pcm import Pcm16
 from loadtest.errors import UsageError
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import (
@@ -27,7 +28,6 @@ from loadtest.protocols.base import (
     Message,
     OpenRequest,
     Outgoing,
-    Pcm16,
     ServiceLost,
     ServiceMessage,
     SpokenText,

@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from loadtest.protocols.base import CallerOptions, Message, Pcm16, SpokenText
+from loadtest.audio.pcm import Pcm16
+from loadtest.protocols.base import CallerOptions, Message, SpokenText
 from loadtest.protocols.telephony.caller import TelephonyCaller
 from loadtest.protocols.telephony.wires import WIRES
 
