@@ -187,18 +187,10 @@ def test_a_folder_is_named_as_it_was_given(tmp_path: Path) -> None:
 Command = Callable[..., Ran]
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "corpora", *arguments]
-    # Without a terminal, COLUMNS determines the width of the tables.
-    variables = {**os.environ, "COLUMNS": "160", **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=variables)
-
-
-@pytest.mark.slow
-def test_list_as_json_for_scripts(tmp_path: Path) -> None:
-    completed = run("list", "--json", VOICEPROBE_HOME=str(tmp_path))
-    assert (completed.returncode, completed.stderr) == (0, "")
-    (english,) = json.loads(completed.stdout)
+def test_list_as_json_for_scripts(home: Path, command: Command) -> None:
+    ran = command("list", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    (english,) = json.loads(ran.out)
     assert (english["name"], english["kind"], english["fault"]) == ("voiceprobe-en", "generated", None)
     assert english["utterances"] == english["short"] + english["medium"] + english["long"] >= 48
     assert english["licenses"] == ["CC0-1.0"]
@@ -236,7 +228,9 @@ def test_check_prints_one_line_per_fault(workshop: Workshop, command: Command) -
 
 @pytest.mark.slow
 def test_an_unknown_corpus_is_one_sentence_and_exits_with_two(tmp_path: Path) -> None:
-    completed = run("install", "unknown", VOICEPROBE_HOME=str(tmp_path))
+    command = [sys.executable, "-m", "corpora", "install", "unknown"]
+    variables = {**os.environ, "VOICEPROBE_HOME": str(tmp_path)}
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=variables)
     assert completed.returncode == 2
     assert completed.stdout == ""
     assert completed.stderr.startswith("The corpus 'unknown' is unknown; use one of ")
