@@ -3,17 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from locust import User
+from locust.dispatch import UsersDispatcher
 
-with pytest.MonkeyPatch.context() as patched:
-    # Locust would patch this process, in which other tests run.
-    patched.setenv("LOCUST_SKIP_MONKEY_PATCH", "1")
-    from locust import User
-    from locust.dispatch import UsersDispatcher
-
-    from loadtest.swarm.coordinator import EvenDispatcher, UsersOnWorkers
+from loadtest.swarm.coordinator import EvenDispatcher, UsersOnWorkers
 
 AT_ONCE = 1_000_000  # users a second: no test waits
 

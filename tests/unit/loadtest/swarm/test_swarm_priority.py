@@ -1,13 +1,18 @@
-"""Scheduling requests of a process: granted by the real scheduler, or reported as not supported."""
+"""Scheduling requests, work that goes through one by one, and no full garbage collection: frames stay on time."""
 
+import gc
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
+import gevent
 import pytest
+from gevent.event import Event
 
 from loadtest.errors import UsageError
 from loadtest.swarm import priority
+from loadtest.swarm.priority import GcControl, GreenletThrottle
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +73,105 @@ def test_a_priority_that_there_is_not_is_one_sentence(monkeypatch: pytest.Monkey
     for ask in (priority.ask_for_priority, priority.may_be_realtime):
         with pytest.raises(UsageError, match=r"VOICEPROBE_PRIORITY=highest: .* set real-time or normal"):
             ask()
+
+
+def test_the_loop_turns_between_two_pieces_of_work() -> None:
+    throttle, seen = GreenletThrottle(), list[str]()
+    timer = gevent.get_hub().loop.timer(0.0, 0.0001)
+    timer.start(lambda: seen.append("tick"))
+    try:
+        gevent.joinall([gevent.spawn(throttle.through, lambda: seen.append("work")) for _ in range(5)])
+    finally:
+        timer.stop()
+        timer.close()
+    assert seen.count("work") == 5
+    assert not any(pair == ("work", "work") for pair in pairwise(seen))
+
+
+def test_short_work_is_done_in_one_iteration_of_the_loop() -> None:
+    throttle, seen = GreenletThrottle(3600.0), list[str]()
+    timer = gevent.get_hub().loop.timer(0.0, 0.0001)
+    timer.start(lambda: seen.append("tick"))
+    try:
+        gevent.joinall([gevent.spawn(throttle.through, lambda: seen.append("work")) for _ in range(5)])
+    finally:
+        timer.stop()
+        timer.close()
+    first = seen.index("work")
+    assert seen[first : first + 5] == ["work"] * 5
+
+
+def test_killed_waiting_greenlet_still_runs_its_work() -> None:
+    throttle, done, enough = GreenletThrottle(), list[str](), Event()
+    first = gevent.spawn(throttle.through, lambda: (done.append("first"), enough.wait())[0])
+    second = gevent.spawn(throttle.through, lambda: done.append("second"))
+    gevent.sleep(0)  # what was spawned runs until it waits
+    assert done == ["first"]
+    second.kill()
+    assert done == ["first", "second"]
+    enough.set()
+    first.join()
+    throttle.through(lambda: done.append("third"))
+    assert done[-1] == "third"
+
+
+def test_a_fault_of_the_work_is_its_own() -> None:
+    throttle, done = GreenletThrottle(), list[str]()
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        throttle.through(broken)
+    throttle.through(lambda: done.append("next"))
+    assert done == ["next"]
+
+
+def test_only_young_objects_are_walked_until_it_is_asked_for() -> None:
+    before = gc.get_threshold()
+    control = GcControl()
+    full: list[int] = []
+    gc.callbacks.append(lambda phase, info: full.append(info["generation"]) if phase == "stop" else None)
+    try:
+        control.disable_full_collections()
+        full.clear()
+        kept = [[number] for number in range(50_000)]
+        assert full, "there were rounds"
+        assert 2 not in full
+        control.collect()
+        assert full[-1] == 2
+        assert len(kept) == 50_000
+    finally:
+        gc.callbacks.pop()
+        control.close()  # what it has frozen stays so, with all that tests/conftest.py has: a full round takes a second
+    assert gc.get_threshold() == before
+    assert control._note not in gc.callbacks
+
+
+@pytest.mark.slow
+def test_rings_that_die_young_are_freed_without_a_full_round() -> None:
+    control = GcControl()
+    try:
+        control.disable_full_collections()
+        for _ in range(20_000):
+            ring: list[object] = []
+            ring.append(ring)
+        rings = sum(
+            type(tracked) is list and len(tracked) == 1 and tracked[0] is tracked for tracked in gc.get_objects()
+        )
+        assert rings < 2_000
+    finally:
+        control.close()
+
+
+@pytest.mark.slow
+def test_the_longest_round_is_reported_once() -> None:
+    control = GcControl()
+    try:
+        gc.collect()
+        assert control.take_worst_ns() > 0
+        assert control.take_worst_ns() == 0
+        control.collect()
+        assert control.take_worst_ns() == 0, "it was made when it held up nobody"
+    finally:
+        control.close()

@@ -3,18 +3,13 @@
 from typing import Any
 
 import pytest
+from locust.env import Environment
 
+from loadtest.swarm import users
 from loadtest.swarm.redial import RedialBackoff
+from loadtest.swarm.users import VoiceUser
 from telemetry.model.turns import Turn
 from tests.fixtures_turns import client_turn
-
-with pytest.MonkeyPatch.context() as patched:
-    # Locust would patch this process, in which other tests run.
-    patched.setenv("LOCUST_SKIP_MONKEY_PATCH", "1")
-    from locust.env import Environment
-
-    from loadtest.swarm import users
-    from loadtest.swarm.users import VoiceUser
 
 S = 1_000_000_000
 GOOD = client_turn(0, connect_ns=5)

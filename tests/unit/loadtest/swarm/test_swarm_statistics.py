@@ -3,17 +3,12 @@
 from typing import Any
 
 import pytest
+from locust.env import Environment
+from locust.event import Events
 
+from loadtest.swarm.users import report_to_locust
 from telemetry.model.turns import Turn
 from tests.fixtures_turns import MS, client_turn
-
-with pytest.MonkeyPatch.context() as patched:
-    # Locust would patch this process, in which other tests run.
-    patched.setenv("LOCUST_SKIP_MONKEY_PATCH", "1")
-    from locust.env import Environment
-    from locust.event import Events
-
-    from loadtest.swarm.users import report_to_locust
 
 
 @pytest.fixture
