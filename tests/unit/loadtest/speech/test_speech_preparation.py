@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import background, render
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
+from loadtest.protocols.transports.masked_frames import FIXED_MASK
 from loadtest.scenario.declaration import NOT_ASKED, declaration
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech import rendering
@@ -39,7 +41,7 @@ def content(prepared: PreparedCorpus) -> list[list[bytes]]:
     return [list(clip.frames) for line in prepared.lines for clip in line.clips] + [list(prepared.background)]
 
 
-def test_frames_equal_rendering_padded_with_background(cache: Path) -> None:
+def test_frames_equal_rendering_padded_with_background() -> None:
     prepared, wire = prepare(SETTINGS, wire_of()), Wire.of(wire_of())
     corpus, chosen = choose(SETTINGS)
     profile = Profile(channel=("telephone",))
@@ -55,7 +57,7 @@ def test_frames_equal_rendering_padded_with_background(cache: Path) -> None:
     assert prepared.background == wire.frames(noise, 0)
 
 
-def test_mapped_frames_are_a_sequence(cache: Path) -> None:
+def test_mapped_frames_are_a_sequence() -> None:
     frames = prepare(SETTINGS, wire_of()).clips[0].frames
     assert isinstance(frames, MappedFrames)
     whole = list(frames)
@@ -96,7 +98,7 @@ def test_only_new_utterances_are_rendered(cache: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_render_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, chosen = choose(SETTINGS)
     alone = content(prepare(SETTINGS, wire_of()))
     monkeypatch.setattr(rendering, "_processes", lambda missing: 2)
@@ -131,9 +133,7 @@ def test_rate_setting_of_protocol_applies_to_all_rendering(
 
 
 @pytest.mark.slow
-def test_random_masks_do_not_depend_on_the_process(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_masks_do_not_depend_on_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SETTINGS.replaced(mask="random")
     alone = content(prepare(settings, wire_of()))
     masks = {frame[4:8] for frames in alone for frame in frames}
@@ -144,7 +144,7 @@ def test_random_masks_do_not_depend_on_the_process(
 
 
 @pytest.mark.slow
-def test_every_unusable_clip_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_unusable_clip_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = open_corpus("voiceprobe-en", check_clips=False)
     folder = tmp_path / "broken"
     folder.mkdir()
@@ -205,7 +205,7 @@ def test_different_wires_share_renderings_but_not_frames(cache: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
+def test_each_profile_has_its_own_clips_and_background() -> None:
     settings = SwarmSettings(
         host="ws://x",
         corpus="voiceprobe-en",
@@ -220,7 +220,7 @@ def test_each_profile_has_its_own_clips_and_background(cache: Path) -> None:
     assert prepared.lines[0].background != prepared.lines[1].background
 
 
-def test_a_mix_has_its_shares_and_repetitions_share_their_frames(cache: Path) -> None:
+def test_a_mix_has_its_shares_and_repetitions_share_their_frames() -> None:
     settings = SwarmSettings(host="ws://x", corpus="voiceprobe-en", clips=20, mix="short=60 medium=30 long=10")
     _, chosen = choose(settings)
     assert [sum(utterance.length == length for utterance in chosen) for length in ("short", "medium", "long")] == [
@@ -235,7 +235,7 @@ def test_a_mix_has_its_shares_and_repetitions_share_their_frames(cache: Path) ->
 
 
 @pytest.mark.parametrize("edges", ["exact", "recorded"])
-def test_utterances_that_end_as_recorded_are_counted(cache: Path, tmp_path: Path, edges: str) -> None:
+def test_utterances_that_end_as_recorded_are_counted(tmp_path: Path, edges: str) -> None:
     """One clip of the corpus has so much noise that no sound in it is certainly speech."""
     folder = tmp_path / "noisy"
     (folder / "clips").mkdir(parents=True)
@@ -257,3 +257,28 @@ def test_utterances_that_end_as_recorded_are_counted(cache: Path, tmp_path: Path
     declared = declaration(settings, prepared.corpus, 3, NOT_ASKED)
     assert declared["edges"] == edges
     assert declared.get("fade_ms") == (5.0 if edges == "exact" else None)
+
+
+MASK = slice(4, 8)  # after two header bytes and two length bytes
+
+
+def _prepared(mask: str) -> PreparedCorpus:
+    settings = SwarmSettings(host="ws://h/", corpus="voiceprobe-en", length="short", clips=1, mask=mask)
+    return prepare(settings, registry.make_caller("openai-realtime", CallerOptions()))
+
+
+def _frames(prepared: PreparedCorpus) -> list[bytes]:
+    return list(chain(prepared.background, *(clip.frames for clip in prepared.clips)))
+
+
+def _unmasked(frame: bytes) -> bytes:
+    mask = frame[MASK]
+    return bytes(byte ^ mask[place % 4] for place, byte in enumerate(frame[MASK.stop :]))
+
+
+def test_masks_are_fixed_or_random_and_mask_the_same_audio() -> None:
+    fixed, drawn, again = (_frames(_prepared(mask)) for mask in ("fixed", "random", "random"))
+    assert {frame[MASK] for frame in fixed} == {FIXED_MASK}
+    assert len({frame[MASK] for frame in drawn}) > 0.99 * len(drawn)
+    assert drawn == again, "the same seed gives the same bytes"
+    assert [_unmasked(frame) for frame in fixed[-20:]] == [_unmasked(frame) for frame in drawn[-20:]]

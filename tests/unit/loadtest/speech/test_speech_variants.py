@@ -39,12 +39,6 @@ SETTINGS = SwarmSettings(host="ws://x", corpus="voiceprobe-en", length="short", 
 PACKETS_A_SECOND = 50
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("VOICEPROBE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def prepared_with(profiles: str, **changes: object) -> PreparedCorpus:
     settings = SETTINGS.replaced(speech_profiles=profiles, **changes)  # pyright: ignore[reportArgumentType] - by name
     return prepare(settings, registry.make_caller("openai-realtime", CallerOptions()))
@@ -92,21 +86,21 @@ def open_english():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "leave"), [("loss=5%", 0.95), ("loss=5%/3", 1 / 3), ("loss=10%/1", 1.0)])
-def test_losses_over_run_have_requested_rate_and_burst_length(cache: Path, words: str, leave: float) -> None:
+def test_losses_over_run_have_requested_rate_and_burst_length(words: str, leave: float) -> None:
     """Compare losses in the audio with the profile's Markov chain: transition rates and burst lengths.
 
     The run has as many turns as there are variants.
     """
     ratio = float(words.removeprefix("loss=").partition("%")[0]) / 100
-    prepared = prepared_with(f"noise=white snr=20 {words}", variants=40)
-    clips = clips_of(planned(prepared, 6 * 40 // 3))
-    assert len({id(clip) for clip in clips}) == len(clips) == 240
+    prepared = prepared_with(f"noise=white snr=20 {words}", variants=24)
+    clips = clips_of(planned(prepared, 6 * 24 // 3))
+    assert len({id(clip) for clip in clips}) == len(clips) == 144
     lost = [lost_of(clip) for clip in clips]
     total = sum(map(len, lost))
     enter = ratio * leave / (1 - ratio)
     alike = 1 - leave - enter  # the correlation of one packet with the next
     spread = np.sqrt(ratio * (1 - ratio) / total * (1 + alike) / (1 - alike))
-    assert total > 10_000
+    assert total > 6_000
     assert abs(np.mean(np.concatenate(lost)) - ratio) < 3.5 * spread
 
     after: dict[int, list[bool]] = defaultdict(
@@ -135,7 +129,7 @@ def test_losses_over_run_have_requested_rate_and_burst_length(cache: Path, words
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["white", "pink", "babble", "music"])
-def test_turns_with_the_same_utterance_have_different_noise(cache: Path, noise: str) -> None:
+def test_turns_with_the_same_utterance_have_different_noise(noise: str) -> None:
     prepared = prepared_with(f"noise={noise} snr=5", variants=4)
     by_utterance: dict[str, list[PreparedClip]] = defaultdict(list)
     for clip in clips_of(planned(prepared, 8)):
@@ -153,7 +147,7 @@ def test_turns_with_the_same_utterance_have_different_noise(cache: Path, noise: 
 
 @pytest.mark.parametrize("conversations", [False, True])
 @pytest.mark.parametrize("processes", [2, 3])
-def test_cohorts_and_processes_use_the_same_audio_per_turn(cache: Path, processes: int, conversations: bool) -> None:
+def test_cohorts_and_processes_use_the_same_audio_per_turn(processes: int, conversations: bool) -> None:
     def ids_of(plan: CallPlan) -> list[tuple[str, int]]:
         return [
             (clip.rendered.utterance.id, clip.rendered.variant)
@@ -178,7 +172,7 @@ def test_cohorts_and_processes_use_the_same_audio_per_turn(cache: Path, processe
     assert {variant for plan in alone for _, variant in ids_of(plan)} == set(range(5))
 
 
-def test_every_variant_is_used_before_one_is_repeated(cache: Path) -> None:
+def test_every_variant_is_used_before_one_is_repeated() -> None:
     used: dict[str, list[int]] = defaultdict(list)
     for clip in clips_of(planned(prepared_with("loss=5%", variants=5), 40)):
         used[clip.rendered.utterance.id].append(clip.rendered.variant)
@@ -189,7 +183,7 @@ def test_every_variant_is_used_before_one_is_repeated(cache: Path) -> None:
     assert len({tuple(variants[:5]) for variants in used.values()}) > 1
 
 
-def test_profiles_differing_in_one_setting_share_variants(cache: Path) -> None:
+def test_profiles_differing_in_one_setting_share_variants() -> None:
     """Two SNRs can be compared on equal noise, and the choice of utterances does not change."""
     settings = SETTINGS.replaced(variants=4)
     loud, quiet = (
@@ -204,7 +198,7 @@ def test_profiles_differing_in_one_setting_share_variants(cache: Path) -> None:
     assert [name for name, _ in loud] == [name for name, _ in clean]
 
 
-def test_callers_do_not_all_start_at_the_first_background_frame(cache: Path) -> None:
+def test_callers_do_not_all_start_at_the_first_background_frame() -> None:
     prepared = prepared_with("noise=pink snr=10", variants=1)
     plans = planned(prepared, 30)
     assert len({plan.background[0] for plan in plans}) > 25
@@ -212,7 +206,7 @@ def test_callers_do_not_all_start_at_the_first_background_frame(cache: Path) -> 
 
 
 @pytest.mark.slow
-def test_several_processes_draw_the_same_as_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_draw_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def content() -> list[list[bytes]]:
         (line,) = prepared_with("noise=babble snr=10 channel=g722 loss=5%/2", variants=3).lines
         return [list(clip.frames) for clips in line.variants for clip in clips]
