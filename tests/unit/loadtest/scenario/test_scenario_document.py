@@ -20,12 +20,11 @@ from loadtest.scenario.document import (
     write_settings,
 )
 from loadtest.scenario.fields import Option
-from loadtest.scenario.file import Scenario, load_scenario
+from loadtest.scenario.file import Scenario
 from loadtest.scenario.options import OPTIONS
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
 HOST = "ws://127.0.0.1:9/v1/realtime"
 
 texts = st.text(st.characters(exclude_categories=()), max_size=20)  # also what a path holds that is not UTF-8
@@ -141,14 +140,6 @@ def test_every_setting_reads_back_equal(given_settings: SwarmSettings) -> None:
 @given(scenarios)
 def test_every_scenario_reads_back_equal(scenario: Scenario) -> None:
     assert decode_scenario(encode_scenario(scenario)) == scenario
-
-
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
-def test_the_examples_read_back_equal(file: Path) -> None:
-    scenario = load_scenario(file)
-    whole = SwarmSettings(host=HOST).with_scenario(scenario, ())
-    assert decode_scenario(encode_scenario(scenario)) == scenario
-    assert decode_settings(encode_settings(whole)) == whole
 
 
 def test_unknown_key_is_refused_at_any_depth() -> None:

@@ -8,6 +8,7 @@ import pytest
 from corpora.rendering.profiles.parsing import KEYS
 from loadtest.errors import UsageError
 from loadtest.scenario.behavior import parse_patience, parse_think
+from loadtest.scenario.document import decode_scenario, decode_settings, encode_scenario, encode_settings
 from loadtest.scenario.file import ProfileTable, load_scenario, parse_scenario
 from loadtest.scenario.phases import phase_at
 from loadtest.scenario.settings import SwarmSettings
@@ -17,25 +18,15 @@ EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
 TARGET = "ws://127.0.0.1:9/v1/realtime"
 
 
-@pytest.mark.parametrize("name", ["smoke", "ramp", "steps", "spike", "soak", "recovery", "impatient", "lines"])
-def test_the_examples_are_sound(name: str) -> None:
-    scenario = load_scenario(EXAMPLES / f"{name}.toml")
-    assert scenario.scenario_name == name
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
+def test_an_example_is_sound_and_reads_back_equal(file: Path) -> None:
+    scenario = load_scenario(file)
+    assert scenario.scenario_name == file.stem
     assert scenario.phases
-    assert SwarmSettings(host=TARGET).with_scenario(scenario, ()).faults() == []
-
-
-def test_every_example_is_among_those_that_are_tested() -> None:
-    assert sorted(file.stem for file in EXAMPLES.glob("*.toml")) == [
-        "impatient",
-        "lines",
-        "ramp",
-        "recovery",
-        "smoke",
-        "soak",
-        "spike",
-        "steps",
-    ]
+    settings = SwarmSettings(host=TARGET).with_scenario(scenario, ())
+    assert settings.faults() == []
+    assert decode_scenario(encode_scenario(scenario)) == scenario
+    assert decode_settings(encode_settings(settings)) == settings
 
 
 def test_scenario_gives_settings_and_a_given_flag_wins() -> None:

@@ -171,13 +171,12 @@ def test_open_arrivals_are_phases_too() -> None:
     assert phased.faults() == ["--arrivals and --rate: the scenario has phases that say it; leave them out"]
 
 
-@pytest.mark.slow
 @given(
     st.sampled_from(["\r\n", "\n", "\r", "\t", "\0", "\x1b[2J", "\x7f", "\x9b", "\u2028", "\u202e", " "]),
     st.integers(0, len(GOOD)),
 )
 def test_control_character_in_address_is_refused_in_one_line(text: str, at: int) -> None:
-    faults = SwarmSettings(host=GOOD[:at] + text + GOOD[at:]).faults()
+    faults = SwarmSettings(host=GOOD[:at] + text + GOOD[at:]).faults(calls=False)
     assert len(faults) == 1
     assert faults[0].isprintable()
 
@@ -191,6 +190,7 @@ def test_control_character_in_address_is_refused_in_one_line(text: str, at: int)
         ("ws://h/x#", "has a fragment"),
         ("ws://me@h/x", "has a user name without a password"),
         ("ws://h:0/", "has no valid port"),
+        ("ws://h/x\r\ny", "contains a space, a line break or a control character"),
     ],
 )
 def test_an_address_that_the_handshake_cannot_carry_is_refused(host: str, output: str) -> None:
