@@ -133,7 +133,7 @@ def test_behaviors_leave_words_and_pauses_of_callers_unchanged() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**31), st.integers(1, 4), st.booleans(), st.lists(st.integers(0, 3), max_size=12))
+@given(st.integers(0, 2**31), st.integers(1, 7), st.booleans(), st.lists(st.integers(0, 3), max_size=12))
 def test_same_seed_plans_same_calls_for_any_processes_and_order(
     seed: int, processes: int, scripted: bool, order: list[int]
 ) -> None:

@@ -1,13 +1,15 @@
 """Planned utterances are decided by the seed alone."""
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from corpora.rendering.profiles.profile import Profile
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.scenario.arrivals import WHOLE, Share, deal
-from loadtest.scenario.behavior import CallerBehavior, parse_patience, parse_think
+from loadtest.scenario.behavior import CallerBehavior
 from loadtest.speech.preparation import PreparedLine
 from loadtest.swarm.planner import CallPlanner
 from tests.unit.loadtest.conversation.world import MS, make_clip
@@ -15,46 +17,22 @@ from tests.unit.loadtest.conversation.world import MS, make_clip
 CLIPS = [make_clip(text=f"clip {index}") for index in range(7)]
 
 
-def _plans(
-    count: int, *, seed: int = 1, share: Share = WHOLE, calls: int | None = None, patience_s: float | None = None
-) -> list[CallPlan]:
-    planner = _planner(seed=seed, share=share, calls=calls, patience_s=patience_s)
+LINE = PreparedLine(Profile(), 1.0, tuple(CLIPS), (b"-",))
+
+
+def _planner(lines: Sequence[PreparedLine] = (LINE,), share: Share = WHOLE, **behavior: Any) -> CallPlanner:
+    calls = behavior.pop("calls", None)
+    planned = CallerBehavior.model_validate({"turns": 3, **behavior})
+    return CallPlanner(lines, behavior=planned, limits=Limits(), manual_turns=False, seed=1, share=share, calls=calls)
+
+
+def _plans(count: int, share: Share = WHOLE, **behavior: Any) -> list[CallPlan]:
+    planner = _planner(share=share, **behavior)
     return [planner.plan(f"call-{index}") for index in range(count)]
-
-
-def _planner(
-    *, seed: int = 1, share: Share = WHOLE, calls: int | None = None, patience_s: float | None = None
-) -> CallPlanner:
-    return CallPlanner(
-        [PreparedLine(Profile(), 1.0, tuple(CLIPS), (b"-",))],
-        behavior=CallerBehavior(turns=3, patience=None if patience_s is None else parse_patience(patience_s)),
-        limits=Limits(),
-        manual_turns=False,
-        seed=seed,
-        share=share,
-        calls=calls,
-    )
 
 
 def _spoken(plans: list[CallPlan]) -> list[str]:
     return [turn.clip.rendered.utterance.text for plan in plans for turn in plan.turns]
-
-
-def test_the_same_seed_says_the_same_and_another_does_not() -> None:
-    assert _spoken(_plans(20)) == _spoken(_plans(20))
-    assert _plans(20) == _plans(20)
-    assert _spoken(_plans(20)) != _spoken(_plans(20, seed=2))
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3, 7])
-def test_the_calls_of_all_processes_are_those_of_one(processes: int) -> None:
-    alone = _plans(20, patience_s=2.0)
-    shared = [
-        _plans(len(range(index, 20, processes)), share=Share(index, processes), patience_s=2.0)
-        for index in range(processes)
-    ]
-    for number, plan in enumerate(alone):
-        assert shared[number % processes][number // processes].turns == plan.turns
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
@@ -99,7 +77,7 @@ def test_think_time_varies_around_its_mean() -> None:
 def test_patience_is_a_distribution_around_its_median() -> None:
     drawn = sorted(
         turn.patience_ns / MS
-        for plan in _plans(300, patience_s=2.0)
+        for plan in _plans(300, patience=2.0)
         for turn in plan.turns
         if turn.patience_ns is not None
     )
@@ -119,8 +97,7 @@ def test_each_call_keeps_to_one_line_and_lines_have_their_shares() -> None:
     ]
 
     def planned(share: Share = WHOLE) -> list[CallPlan]:
-        behavior = CallerBehavior(turns=3)
-        planner = CallPlanner(lines, behavior=behavior, limits=Limits(), manual_turns=False, seed=1, share=share)
+        planner = _planner(lines, share)
         return [planner.plan(f"call-{index}") for index in range(share.count(200))]
 
     plans = planned()
@@ -136,19 +113,13 @@ def test_each_call_keeps_to_one_line_and_lines_have_their_shares() -> None:
     ]
 
 
-def _paused(text: str | None, *, seed: int = 1, share: Share = WHOLE) -> CallPlanner:
-    behavior = CallerBehavior(turns=3, call_pause=None if text is None else parse_think(text))
-    line = PreparedLine(Profile(), 1.0, tuple(CLIPS), (b"-",))
-    return CallPlanner([line], behavior=behavior, limits=Limits(), manual_turns=False, seed=seed, share=share)
-
-
 def test_plan_names_its_line_and_start_of_background() -> None:
     frames = tuple(bytes([number]) for number in range(50))
     lines = [
         PreparedLine(Profile(), 0.5, tuple(CLIPS), frames),
         PreparedLine(Profile(), 0.5, tuple(CLIPS), frames[::-1]),
     ]
-    planner = CallPlanner(lines, behavior=CallerBehavior(turns=1), limits=Limits(), manual_turns=False, seed=1)
+    planner = _planner(lines, turns=1)
     plans = [planner.plan(f"call-{number}") for number in range(100)]
     assert Counter(plan.line for plan in plans) == {0: 50, 1: 50}
     for plan in plans:
@@ -157,12 +128,12 @@ def test_plan_names_its_line_and_start_of_background() -> None:
 
 
 def test_the_pause_between_two_calls_is_drawn_from_the_seed() -> None:
-    planner = _paused("uniform:1s:3s")
+    planner = _planner(call_pause="uniform:1s:3s")
     pauses = [planner.plan(f"call-{index}").pause_after_ns for index in range(50)]
     assert all(1_000 * MS <= pause <= 3_000 * MS for pause in pauses)
     assert len(set(pauses)) > 40
-    second = _paused("uniform:1s:3s", share=Share(1, 2))
+    second = _planner(share=Share(1, 2), call_pause="uniform:1s:3s")
     assert [second.plan("x").pause_after_ns for _ in range(25)] == pauses[1::2]
-    assert _paused(None).plan("x").pause_after_ns == 0
-    with_pause, without = _paused("constant:2s"), _paused(None)
+    assert _planner().plan("x").pause_after_ns == 0
+    with_pause, without = _planner(call_pause="constant:2s"), _planner()
     assert with_pause.plan("x").turns == without.plan("x").turns, "it changes nothing of what is said"
