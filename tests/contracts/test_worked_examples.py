@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,34 +14,44 @@ from tests.contracts.worked_examples import Change, apply, changes, copy_of_the_
 PAGES = sorted(page for page in (DOCS / "extending").glob("*.md") if page.name != "index.md")
 
 
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Copies of the source, one for each page, with the changes that it shows."""
+
+    @cache
+    def changed_by(page: Path) -> Path:
+        folder = copy_of_the_source(tmp_path_factory.mktemp(page.stem))
+        for change in changes(page.read_text(encoding="utf-8")):
+            apply(change, folder)
+        return folder
+
+    return changed_by
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_example_of_page_works_as_written(page: Path, tmp_path: Path) -> None:
+def test_example_of_page_works_as_written(page: Path, changed: Callable[[Path], Path]) -> None:
     shown = changes(page.read_text(encoding="utf-8"))
     tests = [change.path for change in shown if Path(change.path).name.startswith("test_")]
     assert tests, f"{page.name} shows no test"
-    folder = copy_of_the_source(tmp_path)
-    for change in shown:
-        apply(change, folder)
-    done = run_tests(tests, folder)
+    done = run_tests(tests, changed(page))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_new_page_touches_three_files_and_every_process_knows_it(tmp_path: Path) -> None:
-    shown = changes((DOCS / "extending" / "page.md").read_text(encoding="utf-8"))
+def test_new_page_touches_three_files_and_every_process_knows_it(changed: Callable[[Path], Path]) -> None:
+    page = DOCS / "extending" / "page.md"
+    shown = changes(page.read_text(encoding="utf-8"))
     touched = {change.path for change in shown if not change.path.startswith("tests/")}
     assert touched == {
         "telemetry/store/questions/recognition.py",
         "dashboard/pages/recognition.py",
         "dashboard/app.py",
     }
-    folder = copy_of_the_source(tmp_path)
-    for change in shown:
-        apply(change, folder)
     # As a sidecar does, which is asked by name and imports no page.
     script = "from telemetry.store.wire import question_named; print(question_named('recognition_page').name)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=changed(page), capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "recognition_page", done.stderr
 
 
