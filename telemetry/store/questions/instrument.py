@@ -313,6 +313,8 @@ def total_starts(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
 # this long ago must have arrived by now.
 EXPORT_GRACE_NS: Final = 15_000_000_000
 NO_LOSS: Final = TelemetryLoss(processes=0, emitted=None, received=0, missing=0)
+# Whether retention has removed turns of a row's run.
+_IS_CUT: Final = "coalesce(run_id IN (SELECT run_id FROM removed WHERE of_table = 'turns'), false)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +363,8 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
     """Return by process how many numbers of its turns arrived, and how many in between did not.
 
     A process may outlive a run (an assistant does): if the store has lower numbers of it, its numbers from the run's
-    first to the run's last are used, whichever runs the turns in between belong to.
+    first to the run's last are used, whichever runs the turns in between belong to. So too of a run of which retention
+    has removed turns, which are not lost.
     """
     columns = ", ".join(by)
     # Numbers are counted by blocks of 64, as bits; few processes outlive a run: only those of these are put in order.
@@ -369,9 +372,10 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
         connection,
         f"""
         WITH mine AS MATERIALIZED (
-            SELECT {columns}, sum(bit_count(bits))::BIGINT AS received, min(first) AS first, max(last) AS last
+            SELECT {columns}, sum(bit_count(bits))::BIGINT AS received, min(first) AS first, max(last) AS last,
+                   bool_or(is_cut) AS is_cut
             FROM (SELECT {columns}, bit_or(1::UBIGINT << (sequence % 64)) AS bits, min(sequence) AS first,
-                         max(sequence) AS last
+                         max(sequence) AS last, bool_or({_IS_CUT}) AS is_cut
                   FROM turns WHERE sequence >= 0 AND process_id <> '' AND {run.sql} GROUP BY {columns}, sequence // 64)
             GROUP BY {columns}),
         ranked AS MATERIALIZED (
@@ -379,8 +383,8 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
             FROM (SELECT DISTINCT process_id, sequence FROM turns WHERE sequence >= 0 AND process_id IN (
                   SELECT process_id FROM turns WHERE sequence >= 0 AND process_id IN (SELECT process_id FROM mine)
                   GROUP BY process_id HAVING min(run_id) <> max(run_id))))
-        SELECT {", ".join(f"mine.{name}" for name in by)}, received,
-               last + 1 - CASE WHEN head.place > 1 THEN first ELSE 0 END
+        SELECT {", ".join(f"mine.{name}" for name in by)}, received, CASE WHEN is_cut THEN first ELSE 0 END AS removed,
+               last + 1 - CASE WHEN is_cut OR head.place > 1 THEN first ELSE 0 END
                - coalesce(tail.place - head.place + 1, received) AS holes
         FROM mine
         LEFT JOIN ranked head ON head.process_id = mine.process_id AND head.sequence = mine.first
@@ -391,24 +395,27 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
 
 
 def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -> list[Row]:
-    """Return by process how many turns it reports as emitted, and how many of them must have arrived by now."""
+    """Return by process how many turns it reports as emitted, and how many of them must have arrived by now: of a run
+    of which retention has removed turns, only those of processes of which it has left some."""
     columns = ", ".join(by)
     return rows(
         connection,
         f"""
         WITH counters AS (
-            SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
+            SELECT process_id, run_id, max(value) AS emitted,
+                   max(value) FILTER (WHERE unix_ns <= ? AND NOT ({_IS_CUT} AND process_id NOT IN (
+                       SELECT process_id FROM turns WHERE process_id IS NOT NULL AND {run.sql}))) AS due
             FROM points WHERE name = ? AND process_id IS NOT NULL AND {run.sql} GROUP BY process_id, run_id)
         SELECT {columns}, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
         FROM counters GROUP BY {columns}
         """,
-        [connection.now_unix_ns - EXPORT_GRACE_NS, semconv.METRIC_TURNS_EMITTED, *run.values],
+        [connection.now_unix_ns - EXPORT_GRACE_NS, *run.values, semconv.METRIC_TURNS_EMITTED, *run.values],
     )
 
 
 def _losses(counted: Sequence[Row]) -> tuple[LossOfProcess, ...]:
     """The loss of each process from the rows of both statements."""
-    nothing: Row = {"received": 0, "holes": 0, "emitted": None, "due": 0}
+    nothing: Row = {"received": 0, "holes": 0, "removed": 0, "emitted": None, "due": 0}
     by_process: defaultdict[str, Row] = defaultdict(nothing.copy)
     for row in counted:
         by_process[row["process_id"]].update(row)
@@ -418,7 +425,7 @@ def _losses(counted: Sequence[Row]) -> tuple[LossOfProcess, ...]:
             emitted=row["emitted"],
             received=row["received"],
             holes=row["holes"],
-            missing=max(row["holes"], row["due"] - row["received"]),
+            missing=max(row["holes"], row["due"] - row["removed"] - row["received"]),
         )
         for process_id, row in sorted(by_process.items())
     )

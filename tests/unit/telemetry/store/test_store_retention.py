@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import StoreError
+from telemetry.store.answers import Filter
 from telemetry.store.check import check
 from telemetry.store.connection import StoreConnection
 from telemetry.store.database import read_only
+from telemetry.store.reader import StoreReader
 from telemetry.store.retention import Keep, Retention, used_bytes_of
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -112,6 +114,21 @@ def test_run_that_lost_some_turns_is_named_until_all_are_gone(tmp_path: Path, cl
             assert StoreConnection(cursor, tmp_path).cut_runs() == {"half"}, "more of it came"
     removed = check(tmp_path).removed["turns"]
     assert (removed.rows, removed.run_ids) == (4, ("half",))
+
+
+def test_removed_turns_are_no_lost_telemetry(tmp_path: Path, clock: _Clock) -> None:
+    run = synthetic_run(turns=60)
+    turns = sorted(run.turns, key=lambda turn: turn.started_unix_ns)
+    with StoreWriter(tmp_path, unix_ns=clock) as writer:
+        writer.append(Batch(turns[:60]))
+        clock.unix_ns += 2 * HOUR
+        writer.append(Batch(turns[60:90] + turns[92:], run.spans, run.points))
+        retention = Retention(writer, Keep(age_ns=HOUR), unix_ns=clock)
+        while retention.remove_some():
+            pass
+    with StoreReader(tmp_path, wall_clock_ns=clock) as reader:
+        loss = reader.summary(Filter(run_id="run-1")).loss
+    assert (loss.received, loss.missing) == (58, 2)
 
 
 @pytest.mark.slow
