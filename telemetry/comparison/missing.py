@@ -1,25 +1,47 @@
 """Turns without a value, of which one side of a comparison has more than the other: whether they can change the claim.
 Pure.
 
-A turn that was cut, is still pending, or ended without a value that it owes may have had any length. If both sides have
-equally many of them, the difference stays as it is; the excess of one side can change a claim, and counts as longer
-than any wait.
+A turn that was cut, is still pending, is invalid, was lost in telemetry, is of a call that never began, or ended
+without a value that it owes may have had any length. If both sides have equally many of them, the difference stays as
+it is; the excess of one side can change a claim, and counts as longer than any wait.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.model.formatting import count
-from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
+from telemetry.model.metrics import NOT_OF_AN_ANSWER
+from telemetry.model.semconv import OUTCOMES
+from telemetry.rollout.cohort_turns import OUTCOME, CohortTurns, packed_codes, packed_numbers
 
 Mask = NDArray[np.bool_]
 
 
 def owes_value(metric: str) -> bool:
-    """Return whether every turn with an answer owes a value of a metric; for some metrics it may have none."""
-    return METRICS[metric].is_undefined is METRICS[HEADLINE].is_undefined and metric not in NOT_OF_AN_ANSWER
+    """Return whether every turn with an answer owes a value of a metric; a turn owes none of what only the first one of
+    a call has, or only one that interrupts."""
+    return metric not in NOT_OF_AN_ANSWER
+
+
+def with_unmeasured(turns: CohortTurns, unmeasured: int) -> CohortTurns:
+    """The turns with so many more behind them that nobody measured: invalid, without any value, spread over the calls
+    and utterances of the others. None if there are no others."""
+    if not unmeasured or not turns.turns:
+        return turns
+    places = np.arange(unmeasured) * turns.turns // unmeasured
+    codes = {name: turns.code(name) for name in turns.codes}
+    codes = {name: np.concatenate([column, column[places]]) for name, column in codes.items()}
+    codes[OUTCOME][turns.turns :] = OUTCOMES.index("invalid")
+    nothing = packed_numbers(np.full(unmeasured, np.nan))
+    return replace(
+        turns,
+        turns=turns.turns + unmeasured,
+        numbers={name: column + nothing for name, column in turns.numbers.items()},
+        codes={name: packed_codes(column) for name, column in codes.items()},
+    )
 
 
 def more_missing(lacking: Mask, other_lacking: Mask, turns: tuple[int, int], groups: NDArray[Any]) -> NDArray[np.int64]:

@@ -23,7 +23,8 @@ _AUDIO_FOLLOWS: Final = ("corpus", "seed")
 class ComparedRun:
     """A run as the input of a comparison: its turns, and its settings (`asked`), by name and in a fixed order.
 
-    `telemetry_lost` is the share of turns known to be missing, None if the number of turns is unknown;
+    `telemetry_lost` is the share of turns known to be missing, None if the number of turns is unknown; `unmeasured` is
+    the number of those turns and of the calls that were due and never began;
     `generator_limit` is why the figures say nothing about the service; `unreached` why no call reached it; `left_out`
     which turns or calls the percentiles lack, if they are too many for a comparison.
     """
@@ -32,6 +33,7 @@ class ComparedRun:
     turns: CohortTurns
     asked: Mapping[str, str] = field(default_factory=dict[str, str])
     telemetry_lost: float | None = None
+    unmeasured: int = 0
     generator_limit: str | None = None
     left_out: str | None = None
     unreached: str | None = None

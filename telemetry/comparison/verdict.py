@@ -4,14 +4,15 @@
   without an answer that its percentile is one of them, and the baseline did not: no margin is as long as that.
 - **within**: the whole interval lies below the margin.
 - **undecided**: the interval holds the margin, too little is known, or a run is one that nothing can be claimed of.
-  So too where turns without a value could turn the claim: those that one run has more of than the other, counted as
-  longer than any wait, as `missing` counts them.
+  So too where turns without a value could turn the claim (invalid, lost, cut or of calls that never began, too): those
+  that one run has more of than the other, counted as longer than any wait, as `missing` counts them.
 
 A claim that does not hold has a chance of 2.5 % at most, for each pair of runs. The verdict is about one figure that is
 named beforehand: it is judged alone, by its own interval, and not corrected for the other figures. Which of all figures
 differ is another question, which `differences.marked` answers.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -21,14 +22,14 @@ from numpy.typing import NDArray
 
 from telemetry.comparison.differences import FigureDifference, Pairing, difference, marked, pairing
 from telemetry.comparison.figures import ComparedFigure, figures_for, quantile_figure
-from telemetry.comparison.missing import could_turn, more_missing, owes_value
+from telemetry.comparison.missing import could_turn, more_missing, owes_value, with_unmeasured
 from telemetry.comparison.runs import AskedDifference, ComparedRun, asked_differences, why_no_pairs
 from telemetry.model.formatting import declared_figure, percent
 from telemetry.model.intervals import wilson_interval
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import OUTCOMES, UNANSWERED
 from telemetry.objectives.objective import Objective
-from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns, packed_codes
+from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns, packed_codes, packed_numbers
 
 ComparisonState = Literal["worse", "within", "undecided"]
 DEFAULT_MARGIN_NS: Final = 100_000_000
@@ -174,7 +175,7 @@ def _turned_by_missing(
     if state == "undecided":
         return None
     of, other = (candidate, baseline) if state == "within" else (baseline, candidate)
-    lacking, missing = _with_missing(of.turns, other.turns, margin.figure)
+    lacking, missing = _with_missing(of, other, margin.figure)
     if not missing:
         return None
     filled = replace(of, turns=lacking)
@@ -185,27 +186,42 @@ def _turned_by_missing(
     return could_turn(missing, of.label, other.label)
 
 
-def _with_missing(of: CohortTurns, other: CohortTurns, figure: ComparedFigure) -> tuple[CohortTurns, int]:
+def _with_missing(of: ComparedRun, other: ComparedRun, figure: ComparedFigure) -> tuple[CohortTurns, int]:
     """The turns with the excess of those without a value counted as longer than any wait, and the number of that
     excess."""
     metric = HEADLINE if figure.check is None else figure.check.metric
-    values, other_values = of.number(metric), other.number(metric)
-    if values is None or other_values is None or not owes_value(metric):
-        return of, 0
-    counted = [turns.valid for turns in (of, other)]
+    turns, of_other = with_unmeasured(of.turns, of.unmeasured), with_unmeasured(other.turns, other.unmeasured)
+    values, other_values = turns.number(metric), of_other.number(metric)
+    if values is None or other_values is None:
+        return turns, 0
+    counted = [_counted(run, metric, run_turns) for run, run_turns in ((of, turns), (other, of_other))]
     lacking, lacking_of_other = (
-        counts & np.isnan(known) & ~are_unanswered(turns)
-        for counts, known, turns in zip(counted, (values, other_values), (of, other), strict=True)
+        counts & (np.isnan(known) | ~run_turns.valid) & ~are_unanswered(run_turns)
+        for counts, known, run_turns in zip(counted, (values, other_values), (turns, of_other), strict=True)
     )
-    chosen = more_missing(lacking, lacking_of_other, (int(counted[0].sum()), int(counted[1].sum())), of.code(CALL))
-    outcomes = of.code(OUTCOME)
-    outcomes[chosen] = OUTCOMES.index("no_reply")
-    return replace(of, codes={**of.codes, OUTCOME: packed_codes(outcomes)}), chosen.size
+    chosen = more_missing(lacking, lacking_of_other, (int(counted[0].sum()), int(counted[1].sum())), turns.code(CALL))
+    outcomes, values = turns.code(OUTCOME), values.copy()
+    outcomes[chosen], values[chosen] = OUTCOMES.index("no_reply"), math.inf
+    numbers, codes = {metric: packed_numbers(values)}, {OUTCOME: packed_codes(outcomes)}
+    return replace(turns, numbers={**turns.numbers, **numbers}, codes={**turns.codes, **codes}), chosen.size
+
+
+def _counted(run: ComparedRun, metric: str, turns: CohortTurns) -> NDArray[np.bool_]:
+    """A mask of the turns that owe a value of a metric: all; or, of one that not every turn owes, those that have one
+    and those that were not measured at all, which stand last."""
+    values = turns.number(metric)
+    if values is None or owes_value(metric):
+        return np.ones(turns.turns, np.bool_)
+    return (np.arange(turns.turns) >= run.turns.turns) | (turns.valid & ~np.isnan(values))
 
 
 def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:
     """Describe that the candidate's percentile is an unanswered turn, and that it is shown to answer fewer turns than
-    the baseline; None if not."""
+    the baseline; None if not, and of a figure that the baseline does not show or that is not of an answer."""
+    metric = HEADLINE if figure.check is None else figure.check.metric
+    values = baseline.turns.number(metric)
+    if values is None or np.isnan(values).all() or not owes_value(metric):
+        return None
     beyond = 1 - (figure.fraction or 0.0)
     before, after = _unanswered_share(baseline.turns), _unanswered_share(candidate.turns)
     if before is None or after is None or not (after[0] > beyond > before[2] and after[0] > before[1]):

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -13,21 +13,23 @@ from telemetry.comparison.runs import ComparedRun
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.formatting import count, declared_percent, number
-from telemetry.model.metrics import METRICS
+from telemetry.model.metrics import CONNECT, METRICS
 from telemetry.model.turns import SLICES
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.plan import AssignmentUnit
-from telemetry.store.answers import SHARE_LIMIT, Filter, RunRecord, StartCounts
+from telemetry.store.answers import SHARE_LIMIT, Filter, ProcessInfo, RunRecord, StartCounts, TelemetryLoss
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions import filters
 from telemetry.store.questions.conversations import unreached_run
 from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, Names, judged, viewed
 from telemetry.store.questions.instrument import (
     EXPORT_GRACE_NS,
+    loss_by_process,
     processes,
     run_limit,
     starts_by_phase,
+    total_loss,
     total_starts,
 )
 from telemetry.store.questions.objectives import BAD, GOOD, column_of, with_judgments
@@ -54,6 +56,9 @@ _REPORTED: Final = {
     columns.REPLY_AUDIO: "reply_audio_ns",
 }
 REPORTED_COLUMNS: Final = tuple(_REPORTED)
+# A call that could not be connected took longer than any other, as the rule of objectives says.
+_UNCONNECTED: Final = f"""CASE WHEN {METRICS[CONNECT].column} IS NULL AND turn_index = 0
+    AND outcome IN {semconv.UNANSWERED} THEN 'inf' ELSE {METRICS[CONNECT].column}::DOUBLE END"""
 _SPOKEN: Final = ("utterance_id", "noise_profile", "channel_profile", "snr_asked_db", "audio_variant")
 # A caller whose answer was broken off before a sound of it came has none, as the rule of objectives says.
 _OUTCOME: Final = f"CASE WHEN outcome = 'interrupted' AND {IS_UNANSWERED} THEN 'no_reply' ELSE outcome END"
@@ -105,7 +110,7 @@ class TurnColumns:
     def numbers(self) -> dict[str, str]:
         """The numbers that are read, and the expression of each on the turns of `with_judgments`: of each objective
         which turns miss it, and which are open."""
-        numbers = {name: METRICS[name].column for name in self.metrics} | {
+        numbers = {name: _UNCONNECTED if name == CONNECT else METRICS[name].column for name in self.metrics} | {
             name: _REPORTED[name] for name in self.reported
         }
         for place, objective in enumerate(self.objectives):
@@ -246,18 +251,25 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
     by_outcome, did_not_read = _kept(connection, where)
     is_slow = is_service_slow(turns.turns, by_outcome, did_not_read)
     limit = run_limit(connection, asked.run_id, known, declared)
-    starts = None if is_slow else total_starts(starts_by_phase(connection, f))
+    starts, loss = total_starts(starts_by_phase(connection, f)), _loss(connection, f, known)
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),
         turns=turns,
-        telemetry_lost=telemetry_lost(connection, where),
+        telemetry_lost=loss.missing / (loss.received + loss.missing) if loss.received + loss.missing else None,
+        unmeasured=loss.missing + (0 if starts is None else starts.dropped),
         generator_limit=None if limit is None else limit.reason,
-        left_out=_left_out(starts, invalid, turns.turns),
+        left_out=_left_out(None if is_slow else starts, invalid, turns.turns),
         unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
         is_under_way=is_under_way(known, connection.now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
     )
+
+
+def _loss(connection: StoreConnection, f: Filter, generators: Sequence[ProcessInfo]) -> TelemetryLoss:
+    """Return the missing turns of the processes that called, as the report of the run counts them."""
+    names = {process.process_id for process in generators}
+    return total_loss([loss for loss in loss_by_process(connection, f) if loss.process_id in names])
 
 
 def asked_of(record: RunRecord) -> dict[str, str]:

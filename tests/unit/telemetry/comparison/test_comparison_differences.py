@@ -22,6 +22,7 @@ from telemetry.model.semconv import OUTCOMES
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.check_sample import Floats
 from telemetry.rollout.cohort_turns import (
+    AUDIO,
     CACHE_HIT,
     CALL,
     OUTCOME,
@@ -347,7 +348,7 @@ def test_values_missing_in_one_run_turn_no_claim_into_another() -> None:
     assert compare_runs(base, without_values(slow, 10), margin, ()).state == "worse"
 
 
-@pytest.mark.parametrize("outcome", ["cut", "pending"])
+@pytest.mark.parametrize("outcome", ["cut", "pending", "invalid"])
 def test_turns_cut_in_one_run_alone_turn_no_claim_into_another(outcome: str) -> None:
     def ended(of: ComparedRun, every: int) -> ComparedRun:
         of, places = without_values(of, every), np.arange(of.turns.turns)
@@ -363,6 +364,43 @@ def test_turns_cut_in_one_run_alone_turn_no_claim_into_another(outcome: str) -> 
     assert compare_runs(base, ended(same, 1000), margin, ()).state == "within"
     assert compare_runs(ended(base, 10), ended(same, 10), margin, ()).state == "within"
     assert compare_runs(base, ended(slow, 10), margin, ()).state == "worse"
+
+
+@pytest.mark.parametrize("is_paired", [False, True])
+def test_lost_turns_and_calls_not_begun_may_have_been_slow(is_paired: bool) -> None:
+    base, margin = named_run("base", turns=3000), RegressionMargin(250 * MS)
+    same, slow = named_run("same", turns=6000, seed=2), named_run("slow", turns=3000, shift_ms=600, seed=2)
+    if is_paired:
+        base, same, slow = (
+            replace(of, turns=replace(of.turns, codes={**of.turns.codes, AUDIO: packed_codes(audio % 60)}))
+            for of, audio in ((of, np.arange(of.turns.turns)) for of in (base, same, slow))
+        )
+        assert compare_runs(base, same, margin, ()).paired.is_paired
+    lacking = compare_runs(base, replace(same, unmeasured=600), margin, ())
+    assert lacking.state == "undecided"
+    assert "600 turns of same more than of base have no value" in lacking.sentence
+    assert compare_runs(replace(base, unmeasured=300), slow, margin, ()).state == "undecided"
+    # Few could turn nothing, and neither could as many in both.
+    assert compare_runs(base, replace(same, unmeasured=6), margin, ()).state == "within"
+    assert compare_runs(replace(base, unmeasured=300), replace(same, unmeasured=600), margin, ()).state == "within"
+    assert compare_runs(base, replace(slow, unmeasured=600), margin, ()).state == "worse"
+
+
+def test_a_stage_that_one_run_lacks_on_some_turns_is_undecided() -> None:
+    def of_stage(of: ComparedRun) -> ComparedRun:
+        return replace(of, turns=replace(of.turns, numbers={"llm_ttft": of.turns.numbers["voice_to_voice"]}))
+
+    base, same = of_stage(named_run("base", turns=3000)), of_stage(named_run("same", turns=6000, seed=2))
+    margin = RegressionMargin(250 * MS, "llm_ttft")
+    assert compare_runs(base, same, margin, ()).state == "within"
+    assert compare_runs(base, without_values(same, 10, "llm_ttft"), margin, ()).state == "undecided"
+
+
+@pytest.mark.parametrize("metric", ["barge_in_stop", "endpointing"])
+def test_turns_without_answer_say_nothing_of_what_no_run_shows(metric: str) -> None:
+    margin = RegressionMargin(250 * MS, metric)
+    comparison = compare_runs(named_run("base"), named_run("silent", unanswered=0.5, seed=2), margin, ())
+    assert comparison.state == "undecided"
 
 
 def test_a_turn_that_owes_no_value_lacks_none() -> None:

@@ -129,3 +129,28 @@ def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path) -> Non
         for name in runs:
             answer, summed = asked(reader, RunTurnsQuestion(name)), reader.summary(Filter(run_id=name))
             assert answer.unreached == summed.unreached == whys.get(name), name
+
+
+def test_lost_first_turns_count_as_in_the_report(tmp_path: Path) -> None:
+    worker = "run-1-worker-0"
+    late = [turn for turn in RUN.turns if turn.process_id != worker or (turn.sequence or 0) >= 20]
+    other = [turn for turn in RUN.turns if turn.process_id != worker]
+    for name, kept, missing in (("late", late, 20), ("other", other, 120)):
+        store = fill_store(tmp_path / name, Run(kept, RUN.spans, RUN.points))
+        with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
+            answer, lost = asked(reader), reader.summary(Filter(run_id="run-1")).loss.missing
+        assert (answer.unmeasured, lost) == (missing, missing), name
+        assert answer.telemetry_lost == pytest.approx(missing / 240), name
+
+
+def test_call_that_could_not_be_connected_took_longest(tmp_path: Path) -> None:
+    turns = [
+        client_turn(0, connect_ns=5_000_000, turn_index=0),
+        client_turn(1, connect_ns=None, turn_index=1),
+        client_turn(2, connect_ns=None, turn_index=0, outcome="error", voice_to_voice_ms=None),
+        client_turn(3, connect_ns=None, turn_index=1, outcome="error", voice_to_voice_ms=None),
+    ]
+    with reader_of(tmp_path, *turns) as reader:
+        column = asked(reader, RunTurnsQuestion("run-1", ("connect",))).turns.number("connect")
+    assert column is not None
+    assert sorted(map(str, column.tolist())) == ["5000000.0", "inf", "nan", "nan"]
