@@ -124,13 +124,14 @@ def kept_values(
     only: Mask | None = None,
     counted: Mask | None = None,
 ) -> CheckSample:
-    """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not the valid
-    ones), with their denominators where those are not 1. Raises TooFewError where there is none."""
+    """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not all), with
+    their denominators where those are not 1. Unless an objective's rule says otherwise (`counted`), an invalid turn
+    lacks its value. Raises TooFewError where there is none."""
     values, weights = columns
-    eligible = (turns.valid if counted is None else counted) & (True if only is None else only)
+    eligible = (np.ones(turns.turns, np.bool_) if counted is None else counted) & (True if only is None else only)
     if is_paired:
         eligible &= turns.code(AUDIO) != NOT_REPORTED
-    known = eligible & ~np.isnan(values)
+    known = eligible & ~np.isnan(values) & (turns.valid if counted is None else True)
     if weights is not None:
         known &= ~np.isnan(weights)
     if not known.any():
@@ -189,11 +190,11 @@ def _column(turns: CohortTurns, name: str) -> Floats:
 
 
 def _with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
-    """Masks of the turns whose audio a turn of the other cohort has, too, with or without a value."""
+    """Masks of the turns whose audio a valid turn of the other cohort has, too, with or without a value."""
     heard = [turns.code(AUDIO) for turns in (candidate, control)]
     common = np.intersect1d(heard[0][candidate.valid], heard[1][control.valid])
     common = common[common != NOT_REPORTED]
-    return [np.isin(codes, common) & of.valid for codes, of in zip(heard, (candidate, control), strict=True)]
+    return [np.isin(codes, common) for codes in heard]
 
 
 def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:

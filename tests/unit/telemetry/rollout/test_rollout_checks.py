@@ -234,6 +234,25 @@ def test_candidate_may_not_advance_because_bad_turns_are_open(check: Check) -> N
     assert result((3_800, 200, 400), (3_800, 200, 400), check).status == "within", "nor those that both have"
 
 
+def test_candidate_may_not_advance_by_invalid_slow_turns() -> None:
+    def heard(name: str, slow: int, invalid: int) -> CohortTurns:
+        values = np.random.default_rng(3).permutation(np.repeat([500.0, 2000.0], [4000 - slow - invalid, slow]))
+        of = cohort_of(name, np.append(values, np.full(invalid, 2000.0)), np.arange(4000))
+        outcomes = np.repeat([0, 7], [4000 - invalid, invalid])
+        return replace(of, codes={**of.codes, "outcome": packed_codes(outcomes)})
+
+    control = heard(OPEN_PLAN.control, 150, 0)
+    (known, *_), (hidden, *_), (alike, *_) = (
+        check_results(OPEN_PLAN, heard(OPEN_PLAN.candidate, slow, invalid), of)
+        for slow, invalid, of in ((150, 0, control), (150, 40, control), (150, 40, heard("stable", 150, 40)))
+    )
+    assert (known.status, hidden.status, alike.status) == ("within", "open", "within")
+    assert (hidden.turns, hidden.eligible) == (3_960, 4_000)
+    assert hidden.reason == (
+        "40 turns have no value, a larger share than of the control: counted as beyond the margin they could turn it"
+    )
+
+
 @pytest.mark.parametrize("check", [GOOD, NAMED])
 def test_candidate_is_not_worse_by_turns_that_may_be_good(check: Check) -> None:
     assert result((3_400, 600, 0), (3_800, 200, 0), check).status == "worse"
