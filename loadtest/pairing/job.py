@@ -36,7 +36,7 @@ from loadtest.run.sidecars import start_sidecar
 from loadtest.scenario.document import write_settings
 from loadtest.swarm.worker import new_run_id
 from telemetry.comparison.missing import could_turn, more_missing, owes_value
-from telemetry.model.metrics import HEADLINE, METRICS, NOT_OF_AN_ANSWER
+from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER
 from telemetry.model.semconv import UNANSWERED
 
 LOOK_EVERY: Final = 5
@@ -205,7 +205,8 @@ def _value(turn: dict[str, Any] | None, metric: str) -> Measured | None:
     is_unanswered = turn["outcome"] in UNANSWERED
     if metric == HEADLINE and is_unanswered:
         return _NEVER
-    return turn["values"].get(metric, _NEVER if is_unanswered and metric not in NOT_OF_AN_ANSWER else None)
+    is_owed = metric not in NOT_OF_AN_ANSWER or metric == CONNECT
+    return turn["values"].get(metric, _NEVER if is_unanswered and is_owed else None)
 
 
 def named_variants(targets: Sequence[str]) -> tuple[Variant, ...]:

@@ -257,6 +257,13 @@ def test_turns_missing_in_one_variant_alone_decide_nothing(lost: dict[str, Any] 
             assert ("30 turns of " in outcome["sentence"]) is not harmless
 
 
+def test_target_that_refuses_half_of_its_calls_is_no_faster() -> None:
+    both = [(timed("connect", 400 + place), timed("connect", 300 + place)) for place in range(40)]
+    assert compared(*both, metric="connect")[1]["decision"] == "faster"
+    refused = [(control, turn(outcome="error") if place % 2 else value) for place, (control, value) in enumerate(both)]
+    assert compared(*refused, metric="connect")[1]["decision"] != "faster"
+
+
 def test_interrupted_unheard_reply_is_no_reply_in_pair() -> None:
     # Callers patch their whole process.
     asked = """
