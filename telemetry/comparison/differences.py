@@ -64,7 +64,8 @@ class FigureDifference:
     `lower` and `upper` hold the true difference with 95 % confidence, infinite where nothing bounds it; None with a
     `reason` where too little is known. `turns` are those with a value, of the baseline and of the candidate. `p_value`
     is two-sided, of this figure by itself; `is_shown` says that the runs differ in it, of all figures together. Not
-    `is_claimed` where one of the runs is such that its figures show nothing of the service.
+    `is_claimed` where one of the runs is such that its figures show nothing of the service. `hinges_on_missing`: what
+    would be shown could be otherwise by the turns without a value of which one run has more.
     """
 
     figure: ComparedFigure
@@ -80,6 +81,7 @@ class FigureDifference:
     reason: str | None = None
     is_claimed: bool = True
     is_shown: bool = False
+    hinges_on_missing: bool = False
 
     @property
     def leaves_out_zero(self) -> bool:

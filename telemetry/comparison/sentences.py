@@ -32,6 +32,7 @@ _MEANINGS: Final = {
     "not shown": "the interval holds 0: no difference is shown",
     "too few": "an interval needs 20 calls, and of turns 10 for a p50, 100 for a p95, 500 for a p99; more where turns "
     "of a call are alike",
+    "missing values": "turns without a value, of which one run has more than the other, could turn it as longer waits",
     "constant": "the values do not vary: nothing can be said of their error",
     "unanswered": "so many turns were not answered that there is no such percentile",
 }
@@ -169,6 +170,8 @@ def status_text(difference: FigureDifference) -> str:
     if difference.lower is None:
         reason = difference.reason or ""
         return next((word for begin, word in _REASONS.items() if begin in reason), "not known")
+    if difference.hinges_on_missing:
+        return "missing values"
     if difference.is_shown:
         return _SHOWN[difference.is_worse]
     return POSSIBLE if difference.leaves_out_zero else "not shown"

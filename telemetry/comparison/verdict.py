@@ -120,6 +120,7 @@ def compare_runs(
             for figure in figures
         ]
     )
+    differences = tuple(_unless_missing(compared, baseline, candidate, paired) for compared in differences)
     decisive = next(compared for compared in differences if compared.figure.name == margin.figure.name)
     state, statement = ("undecided", unsound) if unsound else _verdict(baseline, candidate, margin, decisive)
     if unsound is None and (missing := _turned_by_missing(state, baseline, candidate, margin, paired)) is not None:
@@ -184,6 +185,24 @@ def _turned_by_missing(
     if _verdict(*runs, margin, turned)[0] == state:
         return None
     return could_turn(missing, of.label, other.label)
+
+
+def _unless_missing(
+    compared: FigureDifference, baseline: ComparedRun, candidate: ComparedRun, paired: Pairing
+) -> FigureDifference:
+    """The difference; not shown where the run with the shorter time has turns without a value that could turn it."""
+    if not compared.is_shown or compared.figure.fraction is None or compared.value is None:
+        return compared
+    is_shorter = compared.value < 0
+    of, other = (candidate, baseline) if is_shorter else (baseline, candidate)
+    filled, missing = _with_missing(of, other, compared.figure)
+    if not missing:
+        return compared
+    runs = (baseline.turns, filled) if is_shorter else (filled, candidate.turns)
+    turned = difference(compared.figure, *runs, paired)
+    if turned.leaves_out_zero and turned.value is not None and (turned.value < 0) == is_shorter:
+        return compared
+    return replace(compared, is_shown=False, hinges_on_missing=True)
 
 
 def _with_missing(of: ComparedRun, other: ComparedRun, figure: ComparedFigure) -> tuple[CohortTurns, int]:

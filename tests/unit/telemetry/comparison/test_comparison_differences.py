@@ -396,6 +396,14 @@ def test_a_stage_that_one_run_lacks_on_some_turns_is_undecided() -> None:
     assert compare_runs(base, without_values(same, 10, "llm_ttft"), margin, ()).state == "undecided"
 
 
+def test_a_figure_is_not_marked_better_by_values_that_it_lacks() -> None:
+    slow, quick = named_run("slow", turns=3000, shift_ms=300), named_run("quick", turns=3000, seed=2)
+    known, lacking = (compare_runs(slow, of, MARGIN, ()) for of in (quick, without_values(quick, 10)))
+    better, turned = ([status_text(result) for result in of.differences[:3]] for of in (known, lacking))
+    assert (better, turned) == (["better"] * 3, ["better", "missing values", "missing values"])
+    assert any(line.startswith("missing values: turns without a value") for line in footnotes(lacking))
+
+
 @pytest.mark.parametrize("metric", ["barge_in_stop", "endpointing"])
 def test_turns_without_answer_say_nothing_of_what_no_run_shows(metric: str) -> None:
     margin = RegressionMargin(250 * MS, metric)
