@@ -243,13 +243,15 @@ def counted(candidate: Sequence[float | None], control: Sequence[float], percent
 
 
 def values_of(of: CohortTurns) -> list[float | None]:
-    """The latencies of the turns that count; None where a turn, also one that was cut or is pending, has none."""
+    """The latencies of the turns; None where a turn, also one that was cut or is pending, has none, or is invalid."""
     latencies = of.number("voice_to_voice")
     assert latencies is not None
     values: list[float | None] = []
     for value, code in zip(latencies.tolist(), of.code(OUTCOME).tolist(), strict=True):
         end = OUTCOMES[code]
-        if end != "invalid":
+        if end == "invalid":
+            values.append(None)
+        else:
             values.append(math.inf if end in UNANSWERED and math.isnan(value) else None if math.isnan(value) else value)
     return values
 
@@ -259,7 +261,7 @@ def values_of(of: CohortTurns) -> list[float | None]:
 def test_shares_are_those_that_counting_gives(seed: int, shape: Shape, check: Check, turns: int) -> None:
     plan, (candidate, control) = a_plan(), both_cohorts(seed, shape)
     candidate = rows(candidate, slice(turns))
-    reported = np.isfinite([math.nan if value is None else 1.0 for value in every_value(control)])
+    reported = np.array([value is not None for value in values_of(control)])
     control = rows(control, reported)  # so that no value of the control is missing
     result = check_result(plan, check, 0.025, candidate, control)
     of_control = [value for value in values_of(control) if value is not None]
@@ -290,17 +292,6 @@ def test_shares_are_those_that_counting_gives(seed: int, shape: Shape, check: Ch
     if result.status == "worse":
         assert wanted.beyond > wanted.control
         assert wanted.beyond_margin >= allowed
-
-
-def every_value(of: CohortTurns) -> list[float | None]:
-    """Return `values_of` for all turns: any value for one that does not count."""
-    latencies = of.number("voice_to_voice")
-    assert latencies is not None
-    ends = [OUTCOMES[code] for code in of.code(OUTCOME).tolist()]
-    return [
-        None if math.isnan(value) and end in ("ok", "interrupted", "cut", "pending") else 0.0
-        for value, end in zip(latencies.tolist(), ends, strict=True)
-    ]
 
 
 # --- a look after every turn
