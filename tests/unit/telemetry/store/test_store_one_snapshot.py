@@ -14,6 +14,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
+from telemetry.store import wire
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.database import Database
@@ -248,6 +249,8 @@ def test_question_that_exceeds_memory_is_refused_in_one_sentence(
         statement = "SELECT len(list(i || repeat('-', 200))) FROM range(20000000) r(i)"
         return connection.execute(statement).fetchall()
 
+    # A question is known from its declaration on: not to the tests after this one.
+    monkeypatch.setattr(wire, "_questions", wire._questions.copy())
     monkeypatch.setattr(StoreReader, "runs", StoreQuestion(too_much))
     with StoreReader(tmp_path) as asked, pytest.raises(StoreError, match="too many turns for one answer") as refused:
         asked.runs()
