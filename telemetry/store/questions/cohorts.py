@@ -32,11 +32,12 @@ from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
 from telemetry.rollout.verdict import RolloutVerdict
-from telemetry.store.answers import GENERATOR_LIMITED, CohortSummary, Filter, Summary
+from telemetry.store.answers import GENERATOR_LIMITED, CohortSummary, Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.comparisons import belongs_to, columns_of_turns, telemetry_lost
 from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
+from telemetry.store.questions.instrument import lost_share
 from telemetry.store.questions.pages import NEWEST, HeadedAnswer, ViewQuestion, open_view
 from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, question_of, unit_counts
 from telemetry.store.rollout_rows import RolloutRecord, kept_rollouts
@@ -139,7 +140,8 @@ def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -
     else:
         turns, f, logged = "chosen", head.filter, None
         plan = replace(plan, source=source_of(head.filter))
-    compared = _compared(connection, plan, f, (covering, logged), (view, _lost_of(head.summary)))
+    lost = None if head.summary is None else lost_share(head.summary.loss)
+    compared = _compared(connection, plan, f, (covering, logged), (view, lost))
     # A plan limits the invalid turns; without one, a run limited by its load generator has no verdict.
     limited = covering is None and head.summary is not None and head.summary.is_generator_limited
     sentence = None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None)
@@ -182,14 +184,6 @@ def _compared(
             good_within_ns=within_ns,
         )
     )
-
-
-def _lost_of(summary: Summary | None) -> float | None:
-    """The share of a run's turns that is missing; None if its turns carry no sequence numbers."""
-    if summary is None or not summary.loss.processes:
-        return None
-    missing = summary.loss.missing or 0
-    return missing / (summary.loss.received + missing)
 
 
 def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: RolloutVerdict | None) -> UnitCounts:

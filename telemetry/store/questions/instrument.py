@@ -442,6 +442,12 @@ def total_loss(losses: Sequence[LossOfProcess]) -> TelemetryLoss:
     )
 
 
+def lost_share(loss: TelemetryLoss) -> float | None:
+    """Return the share of the turns that is missing; None if no turn carries a sequence number."""
+    turns = loss.received + loss.missing
+    return loss.missing / turns if turns else None
+
+
 # The gauges that are drawn over time, in the order of the table of figures.
 SERIES: Final = tuple(gauge for gauge, figure in GAUGES.items() if figure.chart_heading)
 # No page can tell more lines apart; the processes with the worst values are drawn.
