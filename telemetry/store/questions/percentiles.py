@@ -32,7 +32,6 @@ _DEVIATIONS: Final = 1.959964  # of a normal distribution, on both sides of 95 %
 # The identity of a call, as a number: a turn without a call belongs to its trace, or to itself.
 CALL: Final = "hash(CASE WHEN call_id <> '' THEN call_id WHEN trace_id <> '' THEN trace_id ELSE span_id END)"
 
-_ALL: Final = Condition("true")
 # In the place of a bound that is not known.
 _BEYOND: Final = {"lower_": "'-Infinity'::DOUBLE", "upper_": "'Infinity'::DOUBLE"}
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -106,11 +105,12 @@ class Values:
     @property
     def columns(self) -> dict[str, str]:
         """The value and its bounds, by the beginning of a column's name: none of a turn without the value."""
-        bounds = {side: sql for side, sql in (("lower_", self.lower), ("upper_", self.upper)) if sql is not None}
-        return {"": f"({self.value})::DOUBLE"} | {
-            side: f"CASE WHEN {self.value} IS NOT NULL THEN coalesce(({sql})::DOUBLE, {_BEYOND[side]}) END"
-            for side, sql in bounds.items()
-        }
+        columns = {"": f"({self.value})::DOUBLE"}
+        for side, sql in (("lower_", self.lower), ("upper_", self.upper)):
+            if sql is not None:
+                bound = f"coalesce(({sql})::DOUBLE, {_BEYOND[side]})"
+                columns[side] = f"CASE WHEN {self.value} IS NOT NULL THEN {bound} END"
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
