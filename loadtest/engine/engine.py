@@ -104,7 +104,7 @@ class Engine:
             connections, self._webrtc, self._rooms, limits, tls, max_message_bytes, mask
         )
         self._pacer = pacer
-        self._rest_ticks = 2 if pacer is None else 4  # from one tick to the next where the hub sends no frames
+        self._rest_ticks = 2 if pacer is None else 4  # from one tick to the next while the hub sends no frames
         self._hub = HubSender(base, self.clocks.perf_ns, self._not_sent)
         self._sending: dict[FrameStream, Call] = {}
         self._calls: set[Call] = set()

@@ -19,7 +19,7 @@ NEVER: Final = 2**62
 _REPORT_FRAMES: Final = KEPT_FRAMES // 4
 # A tick takes as long as sending two frames: while no more streams than this are due together, they are due at every
 # second tick only.
-SPACING_TICKS: Final = 2
+_SPACING_TICKS: Final = 2
 _TOGETHER: Final = 15
 
 
@@ -180,18 +180,18 @@ class HubSender:
     @property
     def spacing_ticks(self) -> int:
         """Ticks between two at which frames may be due: 1 while the sender is behind or a stream needs every tick."""
-        return 1 if self._need_every_tick or self._is_behind else SPACING_TICKS
+        return 1 if self._need_every_tick or self._is_behind else _SPACING_TICKS
 
     def add(self, transport: Transport, frame_ns: int) -> HubStream:
         """Return a stream of frames over an open transport."""
-        return HubStream(self, transport, self._phases.take(frame_ns, spacing=SPACING_TICKS, together=_TOGETHER))
+        return HubStream(self, transport, self._phases.take(frame_ns, spacing=_SPACING_TICKS, together=_TOGETHER))
 
     def schedule(self, stream: HubStream, frame_ns: int, now_perf_ns: int) -> int:
         """Send a stream's frames from its next phase after a moment on; return when that is."""
         due_perf_ns = self._phases.first_due(stream.phase, frame_ns, now_perf_ns + 1, self._base_perf_ns)
         self._added += 1
         self.streams += 1
-        stream.needs_every_tick = bool(stream.phase % SPACING_TICKS or frame_ns % (SPACING_TICKS * PHASE_NS))
+        stream.needs_every_tick = bool(stream.phase % _SPACING_TICKS or frame_ns % (_SPACING_TICKS * PHASE_NS))
         self._need_every_tick += stream.needs_every_tick
         heapq.heappush(self._due, (due_perf_ns, self._added, stream))
         return due_perf_ns

@@ -27,8 +27,8 @@ def owes_value(metric: str) -> bool:
 
 
 def with_unmeasured(turns: CohortTurns, unmeasured: int) -> CohortTurns:
-    """The turns with so many more behind them that nobody measured: invalid, without any value, spread over the calls
-    and utterances of the others. None if there are no others."""
+    """The turns followed by so many that nobody measured: invalid, without any value, spread over the calls and
+    utterances of the others. Without others there is no call to put them in, and nothing is added."""
     if not unmeasured or not turns.turns:
         return turns
     places = np.arange(unmeasured) * turns.turns // unmeasured

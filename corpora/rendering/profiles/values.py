@@ -11,8 +11,8 @@ from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 
 # Names of groups of codecs, and their codecs; `opus` may be followed by `:` and a bitrate in kbit/s.
 CHANNEL_WORDS: Final = {"telephone": ("band", "g711u"), "telephone-a": ("band", "g711a")}
-KNOWN_NOISES = ("white", "pink", "brown", "babble", "hum", "hum-60", "music")
 CODECS: Final = ("band", "g711u", "g711a", "g722", "gsm", "opus")
+KNOWN_NOISES = ("white", "pink", "brown", "babble", "hum", "hum-60", "music")
 
 
 class ValueFault(Exception):  # noqa: N818 - never leaves the package: callers collect its sentences
