@@ -10,7 +10,8 @@ import pytest
 
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turn_spans import SpanRow
-from telemetry.store.answers import Filter, ProcessInfo
+from telemetry.store.answers import Filter, ProcessInfo, TelemetryLoss
+from telemetry.store.questions.instrument import NO_LOSS, lost_share
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import PointRow
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, run_span
@@ -138,3 +139,15 @@ def test_missing_turns_equal_gaps_in_sets_of_numbers(tmp_path: Path) -> None:
                     received += len(numbers)
             loss = reader.summary(Filter(run_id=run_id)).loss
             assert (loss.missing, loss.received) == (missing, received)
+
+
+@pytest.mark.parametrize(
+    ("loss", "share"),
+    [
+        pytest.param(NO_LOSS, None, id="no process gives numbers"),
+        pytest.param(TelemetryLoss(processes=1, emitted=0, received=0, missing=0), None, id="nothing was emitted yet"),
+        pytest.param(TelemetryLoss(processes=2, emitted=10, received=8, missing=2), 0.2, id="two of ten are missing"),
+    ],
+)
+def test_the_lost_share_is_unknown_without_any_turn(loss: TelemetryLoss, share: float | None) -> None:
+    assert lost_share(loss) == share
