@@ -5,8 +5,6 @@ store and not older than `UPDATED_WITHIN_NS`. Only the spans and the turns are w
 commit are read again at the start, and older ones when more of their spans arrive.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import logging
 import threading
 import time

@@ -4,8 +4,6 @@ The tables are `turns`, `spans` and `points` (telemetry.store.schema), complete:
 conditions, and the narrower these are in time, the less is read. Temporary tables belong to the question.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ One process owns a store: it alone writes, and while it does, it alone can read;
 is a transaction, and what is committed is on disk.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, paths are quoted here
-
 import contextlib
 import re
 import threading

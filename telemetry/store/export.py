@@ -78,7 +78,7 @@ def export(
         read_only(directory).close()  # says what else it is, where it is a store of an earlier version
         raise StoreError(f"{directory}: is not a store; name the folder that the sidecar was given")
     with read_only(directory) as database, database.snapshot() as cursor:
-        total = sum(number(cursor, f"SELECT count(*) FROM {table}") for table in TABLES)  # noqa: S608 - our own names
+        total = sum(number(cursor, f"SELECT count(*) FROM {table}") for table in TABLES)
         writing = _Writing(target, progress, total)
         try:
             make_folder(target)
@@ -182,7 +182,7 @@ def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[Arrow
     schema = SCHEMAS[table]
     yield without_rows(schema)
     columns = ", ".join(schema.names)
-    relation: Any = cursor.sql(f"SELECT {columns} FROM {table}")  # noqa: S608 - our own names
+    relation: Any = cursor.sql(f"SELECT {columns} FROM {table}")
     for batch in relation.to_arrow_reader(_ROWS_AT_ONCE):
         yield pa.Table.from_batches([batch]).cast(schema)
 

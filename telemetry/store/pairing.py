@@ -5,8 +5,6 @@ or has the name of exactly one call of callers of about that time. A response is
 if the wire shows none, by the turn's position in it. Of repeated reports, the first counts.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

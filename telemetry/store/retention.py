@@ -4,8 +4,6 @@ Age counts from the time of storing, not from the senders' timestamps: a wrong c
 forever nor removes new ones. Removed rows are counted in the table `removed`.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ An append is one transaction. Rows that are already stored are left out: their i
 about the same time, in the same transaction, so that a batch sent twice is stored once, however late.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import contextlib
 import shutil
 import time

@@ -4,8 +4,6 @@ The budget period, which ends at the current time, is counted in parts: the inte
 day, and each day before. Every window is a sum of parts.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -6,8 +6,6 @@ never averaged with one. Its waiting times are in buckets: a percentile is only 
 other figures are over the valid turns with a question, outside ramps unless the filter names the phase.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

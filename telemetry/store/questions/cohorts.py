@@ -6,8 +6,6 @@ page can read in time, the turns of a sample of callers are read, chosen by thei
 computed over the sample, so that they include its uncertainty.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal

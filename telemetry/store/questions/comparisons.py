@@ -1,7 +1,5 @@
 """Turns as the columns that a comparison reads, and no others: of a rollout's cohorts, and of a run."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

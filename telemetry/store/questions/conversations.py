@@ -2,8 +2,6 @@
 impossible values.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import math
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist

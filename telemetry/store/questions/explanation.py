@@ -1,8 +1,6 @@
 """The dimensions that set a selection of turns apart, from one consistent read; the statistic is
 `telemetry.explanation.dimensions`."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from dataclasses import dataclass
 from typing import Any, Final
 

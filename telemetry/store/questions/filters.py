@@ -3,8 +3,6 @@
 A statement narrows `turns`, `spans` and `points` by a `Condition`, whose values are bound.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final

@@ -1,7 +1,5 @@
 """The load generator of a run: its processes, their health, calls that were due, telemetry that is missing."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ cause, or does not count. Counts, sampling intervals, the columns of a compariso
 are all taken from these columns.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A turn's row holds both sides (telemetry.store.pairing).
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from dataclasses import replace
 from typing import Final
 

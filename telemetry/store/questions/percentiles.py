@@ -5,8 +5,6 @@ The calls are sampled by a hash of a call's identity, so that every call is comp
 it: sampling takes no longer than reading a separate table (measured at a million turns).
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

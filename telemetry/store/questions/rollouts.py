@@ -1,7 +1,5 @@
 """The turns of a rollout's two cohorts, as the gate reads them, and the page of rollouts."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

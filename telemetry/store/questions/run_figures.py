@@ -2,8 +2,6 @@
 run under its own conditions: by the calls in flight, the audio profile, and its callers' behavior.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

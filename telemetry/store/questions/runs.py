@@ -1,7 +1,5 @@
 """The runs of a store: from the declarations of their generators or from their turns, and the state of each."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A metric's percentiles are those of its raw values (linear between neighbors, as `quantile_cont`).
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

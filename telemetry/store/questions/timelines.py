@@ -5,8 +5,6 @@ rolling windows: WINDOW_STEPS steps of one width, so wide that a window has enou
 smallest cohort drawn, if its turns came evenly. A window with fewer turns has no value: the line has a gap there.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

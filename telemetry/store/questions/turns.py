@@ -1,7 +1,5 @@
 """Single turns: the page that searches and lists them, and that of one turn with its call."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final

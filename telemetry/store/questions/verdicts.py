@@ -3,8 +3,6 @@
 Pages, the list of runs and the command line all use these functions, so that they agree.
 """
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
