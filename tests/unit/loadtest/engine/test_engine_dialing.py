@@ -68,8 +68,14 @@ def turn_of(engine: Engine, protocol: str, url: str) -> Turn:
     return build_turn(exchange, CALL, OPTIONS)
 
 
-@pytest.mark.parametrize("protocol", URLS)
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN])
+def transports_and_codes(*codes: int) -> pytest.MarkDecorator:
+    """Parametrize over every transport with the first code, and every code on the first transport."""
+    first, *others = URLS
+    cases = [(first, code) for code in codes] + [(other, codes[0]) for other in others]
+    return pytest.mark.parametrize(("protocol", "code"), cases)
+
+
+@transports_and_codes(errno.EMFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN)
 def test_a_call_that_this_machine_prevents_is_one_invalid_turn(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, protocol: str, code: int
 ) -> None:
@@ -81,8 +87,7 @@ def test_a_call_that_this_machine_prevents_is_one_invalid_turn(
     assert "; " in (turn.outcome_reason or ""), "the sentence says what to do"
 
 
-@pytest.mark.parametrize("protocol", URLS)
-@pytest.mark.parametrize("code", [errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT])
+@transports_and_codes(errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT)
 def test_call_prevented_by_endpoint_or_network_is_their_error(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, protocol: str, code: int
 ) -> None:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from corpora.rendering.cache import cache_root
-from loadtest.engine.pacer import KEPT_FRAMES, MOST_SOCKETS, Pacer, open_pacer
+from loadtest.engine.pacer import KEPT_FRAMES, MOST_SOCKETS, PacedSocket, Pacer, open_pacer
 from loadtest.run.processes import ROOT
 
 FRAME_NS = 20_000_000
@@ -43,6 +44,21 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 def ignore(error: OSError) -> None:
     """Do nothing about a broken connection."""
+
+
+@contextmanager
+def paced_pair(
+    pacer: Pacer, frame_ns: int = FRAME_NS
+) -> Generator[tuple[PacedSocket, socket.socket, socket.socket], None, None]:
+    """A paced socket with both ends of its connection, all of which are closed at the end."""
+    ours, theirs = pair()
+    with ours, theirs:
+        paced = pacer.add(ours.fileno(), frame_ns, ignore)
+        assert paced is not None
+        try:
+            yield paced, ours, theirs
+        finally:
+            paced.close()
 
 
 def clip(*frames: bytes, start: int = 0) -> Any:
@@ -74,133 +90,103 @@ def rest_of(sock: socket.socket) -> bytes:
 
 @pytest.mark.slow
 def test_utterance_is_whole_between_background_and_stamped(pacer: Pacer) -> None:
-    ours, theirs = pair()
-    paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
-    assert paced is not None
-    first_due = paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
-    assert received(theirs, 8) == b"b000b001"
-    began = paced.say(clip(b"utt0", b"utt1", b"utt2", start=1), 2)
-    data = received(theirs, 4 * (began + 5 - 2))
-    spoken = data.index(b"utt0")
-    assert data[spoken : spoken + 12] == b"utt0utt1utt2"
-    rest = (data[:spoken] + data[spoken + 12 :]).decode()
-    assert rest == "".join(f"b{number:03}" for number in range(2, 2 + len(rest) // 4))
-    assert spoken // 4 + 2 == began, "the frame that was announced"
-    until(lambda: paced.sent > began + 3)
-    start, end = paced.speech()
-    assert start is not None
-    assert end is not None
-    assert (start.number, end.number) == (began + 1, began + 2)
-    for frame in (start, end):
-        assert frame.due_perf_ns == first_due + frame.number * FRAME_NS
-        assert frame.due_perf_ns <= frame.offered_perf_ns <= frame.gone_perf_ns
-        (lateness,) = paced.lateness_ns(frame.number, frame.number + 1)
-        assert lateness == frame.gone_perf_ns - frame.due_perf_ns
-    paced.close()
-    for end in (ours, theirs):
-        end.close()
+    with paced_pair(pacer) as (paced, _, theirs):
+        first_due = paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
+        assert received(theirs, 8) == b"b000b001"
+        began = paced.say(clip(b"utt0", b"utt1", b"utt2", start=1), 2)
+        data = received(theirs, 4 * (began + 5 - 2))
+        spoken = data.index(b"utt0")
+        assert data[spoken : spoken + 12] == b"utt0utt1utt2"
+        rest = (data[:spoken] + data[spoken + 12 :]).decode()
+        assert rest == "".join(f"b{number:03}" for number in range(2, 2 + len(rest) // 4))
+        assert spoken // 4 + 2 == began, "the frame that was announced"
+        until(lambda: paced.sent > began + 3)
+        start, end = paced.speech()
+        assert start is not None
+        assert end is not None
+        assert (start.number, end.number) == (began + 1, began + 2)
+        for frame in (start, end):
+            assert frame.due_perf_ns == first_due + frame.number * FRAME_NS
+            assert frame.due_perf_ns <= frame.offered_perf_ns <= frame.gone_perf_ns
+            (lateness,) = paced.lateness_ns(frame.number, frame.number + 1)
+            assert lateness == frame.gone_perf_ns - frame.due_perf_ns
 
 
 def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
     tables = set()
     for first in (0, 7, 49):
-        ours, theirs = pair()
-        paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
-        assert paced is not None
-        paced.begin(BACKGROUND[first:] + BACKGROUND[:first], FRAME_NS, time.perf_counter_ns())
-        tables.add(paced._cells[pacer.loop.BACKGROUND])
-        assert received(theirs, 8) == BACKGROUND[first] + BACKGROUND[(first + 1) % 50]
-        paced.close()
-        for end in (ours, theirs):
-            end.close()
+        with paced_pair(pacer) as (paced, _, theirs):
+            paced.begin(BACKGROUND[first:] + BACKGROUND[:first], FRAME_NS, time.perf_counter_ns())
+            tables.add(paced._cells[pacer.loop.BACKGROUND])
+            assert received(theirs, 8) == BACKGROUND[first] + BACKGROUND[(first + 1) % 50]
     assert len(tables) == 1
-    ours, theirs = pair()
-    paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
-    assert paced is not None
-    other = (BACKGROUND[0], *(b"c%03d" % number for number in range(49)))
-    paced.begin(other, FRAME_NS, time.perf_counter_ns())
-    assert received(theirs, 8) == b"b000c000", "another background with a frame in common"
-    paced.close()
-    for end in (ours, theirs):
-        end.close()
+    with paced_pair(pacer) as (paced, _, theirs):
+        other = (BACKGROUND[0], *(b"c%03d" % number for number in range(49)))
+        paced.begin(other, FRAME_NS, time.perf_counter_ns())
+        assert received(theirs, 8) == b"b000c000", "another background with a frame in common"
 
 
 def test_mute_ends_utterance_and_stop_ends_all_but_python_sends(pacer: Pacer) -> None:
-    ours, theirs = pair()
-    paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
-    assert paced is not None
-    paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
-    paced.say(clip(*(b"utt%d" % number for number in range(9))), 0)
-    while received(theirs, 4) != b"utt1":
-        pass
-    sent = paced.mute()
-    paced.stop()
-    assert not paced.is_saying
-    assert paced.push(b"bye!")
-    ours.shutdown(socket.SHUT_WR)
-    data = b"".join(iter(lambda: theirs.recv(1000), b""))
-    assert data.endswith(b"bye!")
-    assert paced.sent <= sent, "no frame after the stop"
-    paced.close()
-    for end in (ours, theirs):
-        end.close()
+    with paced_pair(pacer) as (paced, ours, theirs):
+        paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
+        paced.say(clip(*(b"utt%d" % number for number in range(9))), 0)
+        while received(theirs, 4) != b"utt1":
+            pass
+        sent = paced.mute()
+        paced.stop()
+        assert not paced.is_saying
+        assert paced.push(b"bye!")
+        ours.shutdown(socket.SHUT_WR)
+        data = b"".join(iter(lambda: theirs.recv(1000), b""))
+        assert data.endswith(b"bye!")
+        assert paced.sent <= sent, "no frame after the stop"
 
 
 def test_full_socket_sends_rest_first_and_messages_wait_behind(pacer: Pacer) -> None:
-    ours, theirs = pair()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    paced = pacer.add(ours.fileno(), 2_000_000, ignore)
-    assert paced is not None
-    frames = tuple(bytes([65 + number]) * 3001 for number in range(20))
-    paced.begin(frames, 2_000_000, time.perf_counter_ns())
-    paced.count_from(None, counts=True)
-    until(lambda: paced.waiting_bytes > 0)
-    assert not paced.push(b"<message>")
-    at = paced.sent
-    until(lambda: paced.sent > at + 5)
-    blocked_since = paced.waits_since_perf_ns
-    assert blocked_since is not None
-    assert paced.blocked_ns(blocked_since + 10**12) >= 10**12 - FRAME_NS
-    data = b""
-    while b"<message>" not in data or not data.endswith(b"</message>"):
-        data += theirs.recv(1 << 20)
-        if b"<message>" in data and paced.waiting_bytes == 0:
-            paced.stop()
-            paced.push(b"</message>")
-            break
-    ours.shutdown(socket.SHUT_WR)
-    data += b"".join(iter(lambda: theirs.recv(1 << 20), b""))
-    before, _, after = data.partition(b"<message>")
-    assert len(before) % 3001 == 0, "the message is between whole frames"
-    audio = before + after.removesuffix(b"</message>")
-    assert audio == b"".join(frames[number % 20] for number in range(paced.sent))
-    assert paced.held_up >= 6
-    assert paced.queued_bytes == paced.drained_bytes
-    assert paced.blocked_ns(None) > 0
-    paced.close()
-    for end in (ours, theirs):
-        end.close()
+    with paced_pair(pacer, 2_000_000) as (paced, ours, theirs):
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        frames = tuple(bytes([65 + number]) * 3001 for number in range(20))
+        paced.begin(frames, 2_000_000, time.perf_counter_ns())
+        paced.count_from(None, counts=True)
+        until(lambda: paced.waiting_bytes > 0)
+        assert not paced.push(b"<message>")
+        at = paced.sent
+        until(lambda: paced.sent > at + 5)
+        blocked_since = paced.waits_since_perf_ns
+        assert blocked_since is not None
+        assert paced.blocked_ns(blocked_since + 10**12) >= 10**12 - FRAME_NS
+        data = b""
+        while b"<message>" not in data or not data.endswith(b"</message>"):
+            data += theirs.recv(1 << 20)
+            if b"<message>" in data and paced.waiting_bytes == 0:
+                paced.stop()
+                paced.push(b"</message>")
+                break
+        ours.shutdown(socket.SHUT_WR)
+        data += b"".join(iter(lambda: theirs.recv(1 << 20), b""))
+        before, _, after = data.partition(b"<message>")
+        assert len(before) % 3001 == 0, "the message is between whole frames"
+        audio = before + after.removesuffix(b"</message>")
+        assert audio == b"".join(frames[number % 20] for number in range(paced.sent))
+        assert paced.held_up >= 6
+        assert paced.queued_bytes == paced.drained_bytes
+        assert paced.blocked_ns(None) > 0
 
 
 def test_frames_go_while_the_interpreter_is_never_free(pacer: Pacer) -> None:
     """This loop keeps the interpreter: no other thread gets it, and frames go all the same."""
-    ours, theirs = pair()
-    paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
-    assert paced is not None
-    paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
-    until(lambda: paced.sent > 0)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000.0)
-    try:
-        target, turns = paced.sent + 5, 0
-        while paced.sent < target and turns < 10**9:
-            turns += 1
-    finally:
-        sys.setswitchinterval(interval)
-    assert paced.sent >= target
-    paced.close()
-    for end in (ours, theirs):
-        end.close()
+    with paced_pair(pacer) as (paced, _, _):
+        paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
+        until(lambda: paced.sent > 0)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000.0)
+        try:
+            target, turns = paced.sent + 5, 0
+            while paced.sent < target and turns < 10**9:
+                turns += 1
+        finally:
+            sys.setswitchinterval(interval)
+        assert paced.sent >= target
 
 
 def test_a_broken_connection_is_reported_and_costs_no_other_one(pacer: Pacer) -> None:
@@ -247,23 +233,18 @@ def test_owner_of_closed_socket_is_freed_without_gc(pacer: Pacer) -> None:
 
 
 def test_deadline_is_reported_when_due_and_every_frame_once(pacer: Pacer) -> None:
-    ours, theirs = pair()
-    paced = pacer.add(ours.fileno(), FRAME_NS, ignore)
-    assert paced is not None
-    paced.begin(BACKGROUND, FRAME_NS, 0)  # long overdue: frames catch up one by one
-    paced.set_deadline(1000)
-    assert pacer.collect(999)[0] == []
-    assert pacer.collect(1000)[0] == [paced]
-    late: list[int] = []
-    until(lambda: late.extend(pacer.collect(0)[1]) or len(late) > KEPT_FRAMES + 10)
-    paced.stop()
-    sent = paced.sent
-    until(lambda: late.extend(pacer.collect(0)[1]) or len(late) >= sent)
-    assert len(late) == sent
-    assert paced.lateness_ns(0, sent) == late[-KEPT_FRAMES:]
-    paced.close()
-    for end in (ours, theirs):
-        end.close()
+    with paced_pair(pacer) as (paced, _, _):
+        paced.begin(BACKGROUND, FRAME_NS, 0)  # long overdue: frames catch up one by one
+        paced.set_deadline(1000)
+        assert pacer.collect(999)[0] == []
+        assert pacer.collect(1000)[0] == [paced]
+        late: list[int] = []
+        until(lambda: late.extend(pacer.collect(0)[1]) or len(late) > KEPT_FRAMES + 10)
+        paced.stop()
+        sent = paced.sent
+        until(lambda: late.extend(pacer.collect(0)[1]) or len(late) >= sent)
+        assert len(late) == sent
+        assert paced.lateness_ns(0, sent) == late[-KEPT_FRAMES:]
 
 
 @pytest.mark.slow
@@ -326,7 +307,8 @@ def opened(environment: dict[str, str | None], code: str = "") -> subprocess.Pop
     script = (
         f"{code}\nfrom loadtest.engine.pacer import open_pacer\nmade, why = open_pacer()\nprint(made is not None, why)"
     )
-    kept = {name: value for name, value in (os.environ | environment).items() if value is not None}
+    variables = os.environ | {"NUMBA_OPT": "0"} | environment  # compiled in half the time
+    kept = {name: value for name, value in variables.items() if value is not None}
     return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env=kept, text=True, stdout=subprocess.PIPE)
 
 
