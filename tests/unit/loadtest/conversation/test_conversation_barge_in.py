@@ -46,14 +46,11 @@ class Caller(World):
     def say(self) -> "Caller":
         """The clip that was begun last: up to its first speech sample."""
         assert isinstance(self.actions[-1], Say), self.actions
-        self.after(LEAD_MS)
-        self.actions += self.conversation.on_speech_start(self.now, 0)
-        return self
+        return self.after(LEAD_MS).speech_starts()
 
     def end(self, ms: float = 500) -> "Caller":
         """The last speech sample, which the endpoint takes note of where it had heard the caller begin."""
-        self.after(ms)
-        self.actions += self.conversation.on_speech_end(self.now, 5_000 * MS, 0, 0)
+        self.after(ms).speech_ends()
         exchange = self.conversation.exchange
         if exchange is not None and exchange.timeline.heard_open and exchange.backchannel is None:
             self.hear(event(EventKind.SPEECH_STOPPED))
@@ -61,13 +58,11 @@ class Caller(World):
 
     def asked(self, *events: VoiceEvent) -> "Caller":
         """The first question, and what came of the reply at once."""
-        self.speak().after(200).hear(*events)
-        return self
+        return self.speak().after(200).hear(*events)
 
     def interrupted(self, ms: float) -> "Caller":
         """Until the caller has begun to interrupt, so long after the reply became audible."""
-        self.after(ms - LEAD_MS)
-        return self.say()
+        return self.after(ms - LEAD_MS).say()
 
     def actions_of(self, kind: type[Any]) -> list[Any]:
         return [action for action in self.actions if isinstance(action, kind)]
@@ -252,10 +247,9 @@ def test_old_audio_stays_unplayed_after_interrupting_turn() -> None:
 
 
 def test_late_transcript_of_interrupted_question_is_its_own() -> None:
-    world = Caller(plan({}, after(500))).after(500)
-    world.actions += world.conversation.on_speech_start(world.now, 0)
+    world = Caller(plan({}, after(500))).after(500).speech_starts()
     world.hear(event(EventKind.SPEECH_STARTED, item_id="u1")).after(1_000)
-    world.actions += world.conversation.on_speech_end(world.now, 5_000 * MS, 0, 0)
+    world.speech_ends()
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="u1"), *begun(4_000))
     assert world.conversation.state is State.HEARING
     world.after(400).say().hear(event(EventKind.SPEECH_STARTED, item_id="u2"))

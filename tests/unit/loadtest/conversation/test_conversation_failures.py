@@ -1,6 +1,7 @@
 """Why a turn failed: a cause of its own for each way, found without reading a sentence."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -68,33 +69,48 @@ def _error_in_setup(world: World) -> World:
     return world.speak().after(60_000)
 
 
-def _wrong_rate(world: World) -> World:
-    text = event(EventKind.LLM_TEXT, response_id="r1", text="a" * 400)
-    begun = [event(EventKind.RESPONSE_STARTED, response_id="r1"), text, audio(tone(2_000))]
+def _wrong_rate(world: World, kind: EventKind = EventKind.LLM_TEXT) -> World:
+    text = event(kind, response_id="r1", text="a" * 25)
+    begun = [event(EventKind.RESPONSE_STARTED, response_id="r1"), text, text, text, text, audio(tone(600))]
     done = event(EventKind.RESPONSE_DONE, response_id="r1", status="completed")
     return world.speak().hear(*begun, done).after(60_000)
 
 
+UNHEARD = "the endpoint began to answer and was not heard within 10 s"
+WRONG_RATE = (
+    "the reply's audio runs at 167 characters a second when played at the declared 24000 Hz: "
+    "the endpoint sends another sample rate than it declared"
+)
+
+
 @pytest.mark.parametrize(
-    ("live", "outcome", "failure"),
+    ("live", "outcome", "reason", "failure"),
     [
-        (_silent, "no_reply", Failure("no_reply")),
-        (_inaudible, "no_reply", Failure("no_reply", "inaudible")),
-        (_stalled, "timeout", Failure("timeout", "reply_not_heard")),
-        (_reset, "error", Failure("tcp", "ECONNRESET")),
-        (_refused, "error", Failure("http_status", "429", 7)),
-        (_rate_limited, "error", RATE_LIMIT),
-        (_fatal, "error", Failure("endpoint_error", "session_expired")),
-        (_fatal_in_between, "error", Failure("endpoint_error", "session_expired")),
-        (_failed_reply, "error", RATE_LIMIT),
-        (_failed_without_a_word, "error", Failure("endpoint_error", "failed")),
-        (_error_in_setup, "error", Failure("endpoint_error", "model_not_found")),
-        (_wrong_rate, "error", Failure("bad_audio", "sample_rate")),
+        (_silent, "no_reply", "no answer within 10 s", Failure("no_reply")),
+        (_inaudible, "no_reply", "the reply holds no audible audio", Failure("no_reply", "inaudible")),
+        (_stalled, "timeout", UNHEARD, Failure("timeout", "reply_not_heard")),
+        (_reset, "error", "it broke", Failure("tcp", "ECONNRESET")),
+        (_refused, "error", "refused", Failure("http_status", "429", 7)),
+        (_rate_limited, "error", "slow down", RATE_LIMIT),
+        (_fatal, "error", "expired", Failure("endpoint_error", "session_expired")),
+        (_fatal_in_between, "error", "expired", Failure("endpoint_error", "session_expired")),
+        (_failed_reply, "error", "slow", RATE_LIMIT),
+        (
+            _failed_without_a_word,
+            "error",
+            "the endpoint says that its reply failed",
+            Failure("endpoint_error", "failed"),
+        ),
+        (_error_in_setup, "error", "no such model", Failure("endpoint_error", "model_not_found")),
+        (_wrong_rate, "error", WRONG_RATE, Failure("bad_audio", "sample_rate")),
+        (partial(_wrong_rate, kind=EventKind.SPOKEN_TEXT), "error", WRONG_RATE, Failure("bad_audio", "sample_rate")),
     ],
 )
-def test_each_way_to_fail_has_its_cause(live: Callable[[World], World], outcome: str, failure: Failure) -> None:
-    exchange = live(World(make_plan())).last
-    assert (exchange.outcome, failure_of(exchange)) == (outcome, failure)
+def test_each_way_to_fail_has_its_cause_and_ends_the_call(
+    live: Callable[[World], World], outcome: str, reason: str, failure: Failure
+) -> None:
+    (exchange,) = live(World(make_plan(turns=2))).exchanges
+    assert (exchange.outcome, exchange.reason, failure_of(exchange)) == (outcome, reason, failure)
 
 
 def test_hangup_of_caller_is_a_cause() -> None:

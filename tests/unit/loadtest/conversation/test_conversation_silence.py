@@ -1,6 +1,7 @@
 """Replies of raw audio: the end by silence, further frames of one, and a file's header at its beginning."""
 
 import io
+import itertools
 import struct
 import wave
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from loadtest.audio import g711
 from loadtest.conversation.conversation import NO_CHANGE
-from loadtest.conversation.exchange import Exchange, HangUp, Interrupt, Say
+from loadtest.conversation.exchange import Exchange, Interrupt, Say
 from loadtest.conversation.outcome import failure_of
 from loadtest.conversation.plan import Backchannel, CallPlan, ReplyPoint
 from loadtest.conversation.record import build_turn
@@ -210,12 +211,6 @@ def test_a_silent_turn_that_is_asked_again_ends_by_silence() -> None:
     assert world.last.outcome == "ok"
 
 
-def test_a_silent_turn_that_gets_no_answer() -> None:
-    world = quiet({"clip": None, "silence_ns": 800 * MS}, {}).after(1_300)
-    assert (world.last.outcome, turn(world).reprompted) == ("ok", False)
-    assert world.conversation.deadline_perf_ns == world.now + 500 * MS
-
-
 def test_patience_ends_before_reply_and_never_in_its_pauses() -> None:
     patient = {"patience_ns": 600 * MS}
     assert quiet(patient).speak().after(620).last.outcome == "abandoned"
@@ -302,11 +297,6 @@ def test_a_wire_that_closes_its_replies_waits_for_the_end_of_one() -> None:
     assert world.last.outcome == "ok"
 
 
-def test_caller_hangs_up_after_last_reply() -> None:
-    world = quiet().speak().hear(piece(200)).after(1_200)
-    assert isinstance(world.actions[-1], HangUp)
-
-
 DONE = event(EventKind.RESPONSE_DONE, response_id="r1", status="completed")
 QUIET_MS = 100
 SOUND = silence(QUIET_MS) + tone(200)
@@ -348,15 +338,23 @@ def onset_ms(turn: Exchange) -> float | None:
     return None if first is None else (first - (timeline.speech_end_perf_ns or 0)) / MS
 
 
+FILES = {
+    "plain": wav(),
+    "no length": wav(size=0),
+    "unknown length": wav(size=0xFFFFFFFF),
+    "length of a piece": wav(size=400),
+    "C2PA": wav() + SIGNED,
+    "C2PA, no length": wav(size=0) + SIGNED,
+    "LIST": wav() + LIST,
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", [2, 6, 44, 50, 960, 1_000_000])
 @pytest.mark.parametrize(
-    "file",
-    [wav(), wav(size=0), wav(size=0xFFFFFFFF), wav(size=400), wav() + SIGNED, wav(size=0) + SIGNED, wav() + LIST],
-    ids=["plain", "no length", "unknown length", "length of a piece", "C2PA", "C2PA, no length", "LIST"],
+    ("name", "piece"), [*(("plain", piece) for piece in (2, 44, 50, 1_000_000)), *itertools.product(FILES, (6, 960))]
 )
-def test_wav_header_is_no_onset_and_its_trailer_no_speech(file: bytes, piece: int) -> None:
-    turn = heard(file, piece)
+def test_wav_header_is_no_onset_and_its_trailer_no_speech(name: str, piece: int) -> None:
+    turn = heard(FILES[name], piece)
     header_ms = 44 / 2 / RATE_HZ * 1_000
     assert onset_ms(turn) == pytest.approx(300 + header_ms + QUIET_MS, abs=1)
     assert turn.outcome == "ok"
