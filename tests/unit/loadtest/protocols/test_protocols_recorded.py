@@ -16,6 +16,7 @@ from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.openai_realtime.names import BETA_NAMES, GA_ONLY, ServerEvent
 from loadtest.protocols.openai_realtime.service import Retrieve, ServiceSession
 from loadtest.protocols.openai_realtime.service_session import Usage
+from tests.unit.loadtest.protocols.contract.line import only
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "openai_realtime"
 UNUSED = EventKind.OTHER
@@ -41,11 +42,6 @@ def audio(events: list[VoiceEvent]) -> bytes:
     return b"".join(event.audio or b"" for event in events if event.kind is EventKind.AUDIO)
 
 
-def of_kind(events: list[VoiceEvent], kind: EventKind) -> VoiceEvent:
-    (event,) = [event for event in events if event.kind is kind]
-    return event
-
-
 def test_speech_to_speech() -> None:
     caller, events = decoded("s2s-1.1.0.jsonl")
     assert kinds(events) == [
@@ -69,14 +65,14 @@ def test_speech_to_speech() -> None:
     # 0.1 s of silence and two tones of 0.5 s, resampled from 16 kHz by the server.
     assert abs(len(audio(events)) / 2 - 1.1 * 24_000) < 240
     assert {event.rate_hz for event in events if event.kind is EventKind.AUDIO} == {24_000}
-    done = of_kind(events, EventKind.RESPONSE_DONE)
+    done = only(events, EventKind.RESPONSE_DONE)
     assert done.status == "completed"
     assert "stt_s" in json.loads(done.metadata["speech_to_speech.turn_latency"])
-    started = of_kind(events, EventKind.RESPONSE_STARTED)
+    started = only(events, EventKind.RESPONSE_STARTED)
     assert done.response_id == started.response_id
     assert {event.response_id for event in events if event.kind is EventKind.AUDIO} == {done.response_id}
-    assert of_kind(events, EventKind.SPEECH_STOPPED).item_id == of_kind(events, EventKind.SPEECH_STARTED).item_id
-    refused = of_kind(events, EventKind.ERROR)
+    assert only(events, EventKind.SPEECH_STOPPED).item_id == only(events, EventKind.SPEECH_STARTED).item_id
+    refused = only(events, EventKind.ERROR)
     assert refused.message == "Unknown or invalid event: no.such.event (unknown_or_invalid_event)"
     assert not refused.fatal
     assert len(caller.pending()) == 1
@@ -99,11 +95,11 @@ def test_beta_names() -> None:
         "response_done",
     ]
     assert audio(events) == bytes([1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0])
-    assert of_kind(events, EventKind.READY).metadata == {
+    assert only(events, EventKind.READY).metadata == {
         "session.id": "sess_b",
         "session.model": "gpt-4o-realtime-preview",
     }
-    assert of_kind(events, EventKind.RESPONSE_DONE).usage == {
+    assert only(events, EventKind.RESPONSE_DONE).usage == {
         "total_tokens": 275,
         "input_tokens": 127,
         "output_tokens": 148,
@@ -135,10 +131,10 @@ def test_xai() -> None:
     ]
     assert texts(events, EventKind.ASR_PARTIAL) == ["what", " is the", "re"]
     assert texts(events, EventKind.LLM_TEXT) == ["No", "thing."]
-    assert of_kind(events, EventKind.AUDIO).rate_hz == 16_000
-    assert "audio/pcm at 16000 Hz" in (of_kind(events, EventKind.ERROR).message or "")
-    assert of_kind(events, EventKind.RESPONSE_STARTED).metadata == {"voice.route": "cloud"}
-    assert of_kind(events, EventKind.RESPONSE_DONE).metadata == {"voice.route": "cloud", "voice.cache_hit": "false"}
+    assert only(events, EventKind.AUDIO).rate_hz == 16_000
+    assert "audio/pcm at 16000 Hz" in (only(events, EventKind.ERROR).message or "")
+    assert only(events, EventKind.RESPONSE_STARTED).metadata == {"voice.route": "cloud"}
+    assert only(events, EventKind.RESPONSE_DONE).metadata == {"voice.route": "cloud", "voice.cache_hit": "false"}
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
@@ -210,9 +206,9 @@ def whole_session(*, beta: bool = False) -> list[str]:
     return messages
 
 
-@pytest.mark.parametrize("index", range(len(whole_session())))
-def test_server_events(index: int) -> None:
-    strictly(SERVER, whole_session()[index])
+def test_server_events() -> None:
+    for message in whole_session():
+        strictly(SERVER, message)
 
 
 def test_the_session_above_contains_every_event_that_we_can_send() -> None:

@@ -1,6 +1,7 @@
 """Whole conversations over every registered protocol, under an injected clock, give the turns that were scripted."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -21,10 +22,12 @@ LOSSY_NS = 25 * MS
 SERIAL = frozenset({"http-cascade", "wyoming"})
 
 
+@cache
 def speaks(name: str) -> bool:
     return "voice_to_voice" not in Line(name).caller.capabilities.not_observable
 
 
+@cache
 def comes(name: str, kind: EventKind) -> bool:
     line = Line(name)
     line.open()

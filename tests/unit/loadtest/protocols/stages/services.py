@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.protocols.base import CallerOptions, EventKind, Outgoing, SpokenText, VoiceEvent
+from loadtest.protocols.base import CallerOptions, Outgoing, SpokenText, VoiceEvent
 from loadtest.protocols.http_items import HttpCancel, HttpData, HttpEnd, HttpHead, HttpItem, HttpRequest
 from loadtest.protocols.registry import make_caller
 from loadtest.protocols.stages.caller import StagesCaller
@@ -78,10 +78,6 @@ class Services:
     def speech(self, pcm: bytes) -> list[VoiceEvent]:
         name = self.last("speech").request_id
         return self.get(HttpHead(name, 200), HttpData(name, pcm), HttpEnd(name))
-
-
-def kinds(events: Sequence[VoiceEvent]) -> list[EventKind]:
-    return [event.kind for event in events if event.kind is not EventKind.OTHER]
 
 
 def answering(options: CallerOptions | None = None) -> Services:

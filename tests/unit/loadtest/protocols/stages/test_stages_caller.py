@@ -15,7 +15,8 @@ from loadtest.protocols.base import CallerOptions, EventKind, SpokenText
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead
 from loadtest.protocols.registry import make_caller
-from tests.unit.loadtest.protocols.stages.services import EVENT_STREAM, FRAME_NS, TRACE, Services, answering, kinds
+from tests.unit.loadtest.protocols.contract.line import kinds
+from tests.unit.loadtest.protocols.stages.services import EVENT_STREAM, FRAME_NS, TRACE, Services, answering
 
 # The session.
 

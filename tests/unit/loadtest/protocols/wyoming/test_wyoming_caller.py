@@ -24,6 +24,7 @@ from loadtest.protocols.base import (
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.transports.byte_streams import EventLines
 from loadtest.protocols.wyoming.caller import UNSPOKEN, WyomingCaller, parse_event
+from tests.unit.loadtest.protocols.contract.line import kinds
 from tests.unit.loadtest.protocols.contract.scripts.wyoming import wyoming_event
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -61,10 +62,6 @@ def ready(**settings: Any) -> WyomingCaller:
 
 def get(caller: WyomingCaller, *names: str) -> list[VoiceEvent]:
     return [event for name in names for event in caller.receive(PACKAGE[name])]
-
-
-def kinds(events: Sequence[VoiceEvent]) -> list[EventKind]:
-    return [event.kind for event in events if event.kind is not EventKind.OTHER]
 
 
 @given(st.lists(st.sampled_from(sorted(PACKAGE)), max_size=6), st.lists(st.integers(0, 5000), max_size=12))
