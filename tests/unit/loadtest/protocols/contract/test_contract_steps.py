@@ -50,14 +50,6 @@ def test_the_session_opens_once(name: str) -> None:
 
 
 @every_wire
-def test_frames_of_audio_are_sent_without_an_error(name: str) -> None:
-    line = opened(name)
-    before = len(line.events)
-    line.say(frames=3)
-    assert EventKind.ERROR not in kinds(line.events[before:])
-
-
-@every_wire
 def test_a_frame_prepared_once_serves_every_caller(name: str) -> None:
     one, other = opened(name), opened(name)
     capabilities = one.caller.capabilities
@@ -69,20 +61,6 @@ def test_a_frame_prepared_once_serves_every_caller(name: str) -> None:
     assert one.caller.audio_message(pcm) == prepared, "what a frame carries of its call is in the head"
     if capabilities.audio_is_text:
         prepared.decode()
-
-
-@every_wire_with("partial")
-def test_a_partial_transcript(name: str) -> None:
-    line = opened(name)
-    events = line.turn(until="partial")
-    assert [event.text for event in events if event.kind is EventKind.ASR_PARTIAL] == [UTTERANCE.text]
-
-
-@every_wire_with("final")
-def test_a_final_transcript(name: str) -> None:
-    line = opened(name)
-    events = line.turn()
-    assert only(events, EventKind.ASR_FINAL).text == UTTERANCE.text
 
 
 @every_wire_with("asr_failed")
@@ -97,11 +75,14 @@ def test_a_transcription_that_failed(name: str) -> None:
 
 
 @every_wire
-def test_a_reply(name: str) -> None:
+def test_a_turn_has_its_transcripts_and_one_reply(name: str) -> None:
     line = opened(name)
     events = line.turn()
     assert EventKind.ERROR not in kinds(events)
     assert EventKind.UNKNOWN not in kinds(events)
+    for step, kind in (("partial", EventKind.ASR_PARTIAL), ("final", EventKind.ASR_FINAL)):
+        texts = [event.text for event in events if event.kind is kind]
+        assert texts == [UTTERANCE.text] * (name in having(step)), step
     of_reply = [event for event in events if event.kind in OF_A_REPLY]
     assert len({event.response_id for event in of_reply}) <= 1, "all of it is one reply"
     assert "".join(event.text or "" for event in events if event.kind is EventKind.LLM_TEXT) in ("", TEXT)

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from websockets.server import ServerProtocol
 
@@ -114,18 +114,14 @@ def _recut(messages: Sequence[Incoming], cuts: Sequence[int]) -> list[Incoming]:
 
 
 @settings(max_examples=30, deadline=None)
+@example(cuts=EVERYWHERE)  # byte by byte
 @given(cuts=st.lists(st.integers(0, 2**16), max_size=12))
 @every_stream
-def test_any_cut_of_the_bytes_gives_the_same_events(name: str, cuts: list[int]) -> None:
+def test_any_cut_of_the_bytes_gives_the_same_events(name: str, cuts: Sequence[int]) -> None:
     line = Line(name)
     line.open()
     line.turn()
     assert replayed(name, cuts) == joined(line.events)
-
-
-@every_stream
-def test_byte_by_byte_gives_the_same_events(name: str) -> None:
-    assert replayed(name, EVERYWHERE) == replayed(name, ())
 
 
 ANY_JSON: Final = st.recursive(
