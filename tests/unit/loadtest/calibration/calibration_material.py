@@ -49,6 +49,11 @@ def truth(number: int, *, unsure: Sequence[str] = (), behavior: str = "plain", *
     } | changes
 
 
+def truths(count: int, **changes: Any) -> dict[str, dict[str, Any]]:
+    """Make the endpoint's records of so many turns, by their responses."""
+    return {row["response_id"]: row for row in (truth(number, **changes) for number in range(1, count + 1))}
+
+
 def turn(number: int, *, error_ns: int = 0, call: int = 0, outcome: str = "ok", **changes: Any) -> Turn:
     """The same turn as the callers measured it, every moment off by an error but the end of the speech."""
     known = truth(number)
@@ -94,14 +99,14 @@ def step(
     # A ramp before; after it the callers leave one by one, and the first of them is still heard out.
     last = turns + 2 * (callers - 1) - (callers > 1)
     heard = [turn(number, error_ns=error_ns, call=number % callers) for number in range(1, last + 1)]
-    truths = {row["response_id"]: row for row in (truth(number, **rows) for number in range(1, last + 1))}
-    return measure_step(callers, attempt, heard, truths, ProcessorUsage(cpu, 0.2, 12_000.0), processes=processes)
+    usage = ProcessorUsage(cpu, 0.2, 12_000.0)
+    return measure_step(callers, attempt, heard, truths(last, **rows), usage, processes=processes)
 
 
 def calibration(*steps: CalibrationStep, **changes: Any) -> Calibration:
     """A calibration with those steps."""
     heard = [turn(number, error_ns=50_000) for number in range(1, 9)]
-    rows = {row["response_id"]: row for row in (truth(number, behavior="burst") for number in range(1, 9))}
+    rows = truths(8, behavior="burst")
     fields: dict[str, Any] = {
         "calibration_id": "20261121-080000-abcdef",
         "started_unix_ns": 1_795_248_000 * 10**9,

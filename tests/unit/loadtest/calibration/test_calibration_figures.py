@@ -30,9 +30,13 @@ from loadtest.calibration.calibration import (
 from loadtest.calibration.json_object import calibration_object
 from loadtest.calibration.view import calibration_view, ceiling_sentence, draw
 from telemetry.model.turns import Turn
-from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step, truth, turn
+from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step, truth, truths, turn
 
 NO_USAGE = ProcessorUsage(None, None, None)
+
+
+def measured(turns: Sequence[Turn], **rows: Any) -> CalibrationStep:
+    return measure_step(1, 1, turns, truths(len(turns), **rows), NO_USAGE)
 
 
 def test_an_error_is_measured_minus_true_on_every_stage() -> None:
@@ -73,8 +77,8 @@ def test_an_annotation_may_be_off_by_what_it_states_and_no_more(stated_ms: int |
         turn(number, speech_end_perf_ns=truth(number)["speech_end_perf_ns"] + 20 * MS, **changes)
         for number in range(1, 121)
     ]
-    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
-    measured_step = measure_step(1, 1, turns, truths, NO_USAGE, annotation={"one": AnnotationError(0, 20 * MS)})
+    annotation = {"one": AnnotationError(0, 20 * MS)}
+    measured_step = measure_step(1, 1, turns, truths(120), NO_USAGE, annotation=annotation)
     assert (measured_step.annotation_beyond, measured_step.error_ns) == (beyond, 0)
     assert measured_step.verdict == ("not trustworthy" if beyond else "trustworthy")
     if beyond:
@@ -133,11 +137,6 @@ def test_an_error_beyond_the_limit_is_named() -> None:
     )
 
 
-def measured(turns: Sequence[Turn], **rows: Any) -> CalibrationStep:
-    truths = {row["response_id"]: row for row in (truth(number, **rows) for number in range(1, len(turns) + 1))}
-    return measure_step(1, 1, turns, truths, NO_USAGE)
-
-
 def test_large_error_within_stated_interval_is_missed_goal_only() -> None:
     """A generator that was held up for 30 ms between question and answer says so, and is right."""
     wide = measured([turn(number, error_ns=30 * MS, held_up_ns=30 * MS) for number in range(1, 121)])
@@ -177,12 +176,11 @@ def test_a_turn_that_states_no_interval_is_not_taken_as_exact() -> None:
 
 def test_over_one_percent_invalid_turns_are_named_with_reasons() -> None:
     turns = [turn(number, outcome="invalid" if number <= 3 else "ok") for number in range(1, 121)]
-    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
-    bad = measure_step(1, 1, turns, truths, NO_USAGE)
+    bad = measured(turns)
     assert bad.failed == ("3 of 120 turns invalid (frame lateness)",)
     assert (bad.invalid, bad.not_as_recorded, bad.intervals.n) == (3, 3, 117)
     two = [*turns[:2], *(turn(number) for number in range(3, 121))]
-    assert measure_step(1, 1, two, truths, NO_USAGE).verdict == "trustworthy"
+    assert measured(two).verdict == "trustworthy"
 
 
 def test_turns_not_as_recorded_are_counted_apart_from_faults() -> None:
@@ -202,8 +200,7 @@ def test_turns_not_as_recorded_are_counted_apart_from_faults() -> None:
 
 def test_turns_that_the_store_has_not_got_are_lost() -> None:
     turns = [turn(number) for number in range(1, 121)]
-    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 131))}
-    assert measure_step(1, 1, turns, truths, NO_USAGE).failed == ("10 of 130 turns lost",)
+    assert measure_step(1, 1, turns, truths(130), NO_USAGE).failed == ("10 of 130 turns lost",)
 
 
 def test_trustworthy_step_may_miss_goals_for_frames_and_stamps() -> None:
@@ -223,17 +220,15 @@ def test_limiting_endpoint_is_no_evidence_against_generator() -> None:
         answered if answered.outcome == "ok" else turn(1, outcome="no_reply", outcome_observed="no_reply")
         for answered in turns
     ]
-    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
-    assert "turns not answered" in measure_step(1, 1, silent, truths, NO_USAGE).failed[0]
+    assert "turns not answered" in measured(silent).failed[0]
 
 
 def test_audio_not_read_by_endpoint_is_no_instrument_error() -> None:
-    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 121))}
     turns = [turn(number, endpoint_did_not_read=number < 3) for number in range(1, 121)]
-    jammed = measure_step(1, 1, turns, truths, NO_USAGE)
+    jammed = measured(turns)
     assert (jammed.verdict, jammed.failed) == ("endpoint-limited", ("2 of 120 turns not read in time",))
     once = [turns[0], *(turn(number) for number in range(2, 121))]
-    borne = measure_step(1, 1, once, truths, NO_USAGE)
+    borne = measured(once)
     assert (borne.verdict, borne.unread, borne.errors["voice_to_voice"].n) == ("trustworthy", 1, 119)
 
 
@@ -247,7 +242,7 @@ def test_ceiling_is_largest_trustworthy_load_of_best_attempts() -> None:
 
 
 def test_delays_are_distinguished() -> None:
-    rows = {**{row["response_id"]: row for row in (truth(number) for number in range(1, 6))}}
+    rows = truths(5)
     rows["resp-2"]["planned"] = {"voice_to_voice_ns": 50 * MS}
     by_ns = by_delay(measure_step(1, 1, [turn(number) for number in range(1, 6)], rows, NO_USAGE))
     assert {delay: stats.n for delay, stats in by_ns.items()} == {50 * MS: 1, 200 * MS: 4}
@@ -360,8 +355,7 @@ def test_more_processes_are_tried_where_their_core_was_taken(
 
 def test_a_step_that_only_lost_turns_wants_no_more_processes() -> None:
     turns = [turn(number, call=number % 2) for number in range(1, 121)]
-    truths = {row["response_id"]: row for row in (truth(number) for number in range(1, 131))}
-    lost = measure_step(2, 1, turns, truths, ProcessorUsage(0.95, 0.2, 12_000.0))
+    lost = measure_step(2, 1, turns, truths(130), ProcessorUsage(0.95, 0.2, 12_000.0))
     assert lost.verdict == "not trustworthy"
     assert more_processes([lost], 4) is None
 

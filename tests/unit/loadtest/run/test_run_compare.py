@@ -142,7 +142,7 @@ def good_and_notes(root: Path, folder: Path, *runs: str, **more: object) -> tupl
 
 
 @pytest.mark.slow
-def test_good_turns_are_counted_by_the_objectives_of_the_baseline(judged: Path, tmp_path: Path) -> None:
+def test_good_turns_are_counted_by_objectives_of_the_baseline(judged: Path, tmp_path: Path) -> None:
     alike = {name: good_and_notes(judged, tmp_path / name, name, f"{name}-too") for name in ("usual", "strict")}
     for _, notes, text in alike.values():
         assert notes == []

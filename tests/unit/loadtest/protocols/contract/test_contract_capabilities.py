@@ -52,8 +52,12 @@ def turn(name: str) -> tuple[Line, set[EventKind]]:
 
 
 @every_wire
-def test_unobservable_metrics_exist_and_have_a_reason(name: str) -> None:
-    for metric, reason in Line(name).caller.capabilities.not_observable.items():
+def test_capabilities_name_metrics_reasons_and_whole_frames(name: str) -> None:
+    capabilities = Line(name).caller.capabilities
+    assert capabilities.transport in get_args(TransportKind)
+    assert capabilities.frame_ms > 0
+    assert capabilities.input_rate_hz * capabilities.frame_ms % 1000 == 0, "a frame is a whole number of samples"
+    for metric, reason in capabilities.not_observable.items():
         assert metric in DEFINITIONS
         assert reason.strip()
         assert "\n" not in reason
@@ -81,20 +85,6 @@ def _alone(stage: Stage) -> frozenset[str]:
     others = frozenset[str]().union(*(metrics for name, (_, metrics) in STAGES.items() if name != stage))
     needs_more = frozenset({"tokens_per_s", "tokens_per_s_wall", "tokens_per_chunk", "barge_in_stop", "wer"})
     return STAGES[stage][1] - others - needs_more
-
-
-@every_wire
-def test_the_end_of_a_reply_is_what_is_declared(name: str) -> None:
-    line, came = turn(name)
-    assert (EventKind.RESPONSE_DONE in came) == (line.caller.capabilities.reply_end == "event")
-
-
-@every_wire
-def test_the_kind_of_transport_and_of_frames(name: str) -> None:
-    capabilities = Line(name).caller.capabilities
-    assert capabilities.transport in get_args(TransportKind)
-    assert capabilities.frame_ms > 0
-    assert capabilities.input_rate_hz * capabilities.frame_ms % 1000 == 0, "a frame is a whole number of samples"
 
 
 @every_wire
@@ -128,14 +118,11 @@ EXPECTED = {
 }
 
 
-def test_every_registered_protocol_is_asked() -> None:
-    assert set(SCRIPTS) == set(registry.names())
-
-
 @every_wire
 def test_the_set_follows_what_the_wire_cannot_show(name: str) -> None:
     not_observable = Line(name).caller.capabilities.not_observable
     chosen = built_in_objectives(not_observable)
+    assert parse_objectives(chosen.text, "objectives.yaml") == chosen.objectives, "as they are kept in a file"
     built_in = default_objectives()
     assert [objective.name for objective in chosen.objectives] == [
         o.name for o in built_in if o.metric not in not_observable
@@ -158,12 +145,6 @@ def test_turns_withhold_exactly_the_metrics_that_were_left_out(name: str) -> Non
     not_observable = call.line.caller.capabilities.not_observable
     withheld = {o.name for o in default_objectives() if o.metric is not None and is_withheld(turn, o.metric)}
     assert withheld == {objective.name for objective, _ in built_in_objectives(not_observable).left_out}
-
-
-@every_wire
-def test_kept_objectives_file_has_chosen_objectives_as_written(name: str) -> None:
-    chosen = built_in_objectives(Line(name).caller.capabilities.not_observable)
-    assert parse_objectives(chosen.text, "objectives.yaml") == chosen.objectives
 
 
 def test_one_line_names_what_was_left_out_and_why() -> None:
