@@ -182,9 +182,7 @@ def _done(name: str) -> list[str]:
 def test_an_error_that_is_not_fatal_ends_no_call(name: str) -> None:
     call = ScriptedCall(name)
     call.ask()
-    errors = call.line.script.error()
-    assert errors is not None
-    call.deliver(errors)
+    call.deliver(call.line.script.error())
     assert call.conversation.state is not State.OVER
     call.answer()
     call.after(4_000)
@@ -198,7 +196,6 @@ def test_a_fatal_error_ends_the_call_with_its_cause(name: str) -> None:
     call = ScriptedCall(name, make_plan(2))
     call.ask()
     fatal = call.line.script.fatal_error()
-    assert fatal is not None
     call.deliver(fatal.messages)
     (turn,) = call.turns
     assert (turn.outcome, turn.failure_kind, turn.failure_code) == ("error", fatal.kind, fatal.code)

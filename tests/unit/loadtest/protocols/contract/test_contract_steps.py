@@ -68,9 +68,7 @@ def test_a_transcription_that_failed(name: str) -> None:
     line = opened(name)
     line.say()
     line.finish()
-    failed = line.script.asr_failed()
-    assert failed is not None
-    event = only(line.deliver(failed), EventKind.ASR_FAILED)
+    event = only(line.deliver(line.script.asr_failed()), EventKind.ASR_FAILED)
     assert event.message
 
 
@@ -125,9 +123,7 @@ def test_a_reply_that_the_endpoint_breaks_off(name: str) -> None:
     line.turn(until="audio")
     line.send(line.caller.begin_turn(UTTERANCE))
     line.frame()
-    broken_off = line.script.broken_off()
-    assert broken_off is not None
-    event_kinds = kinds(line.deliver(broken_off))
+    event_kinds = kinds(line.deliver(line.script.broken_off()))
     assert EventKind.ERROR not in event_kinds
     assert {EventKind.SPEECH_STARTED, EventKind.CLEAR, EventKind.RESPONSE_DONE} & set(event_kinds)
 
@@ -146,7 +142,6 @@ def test_clear_and_marks(name: str) -> None:
     line = opened(name)
     line.turn(until="audio")
     mark = line.script.mark("part-1")
-    assert mark is not None
     assert only(line.deliver(mark), EventKind.MARK).text == "part-1"
     before = len(line.sent)
     line.send(line.caller.played("part-1"))
@@ -160,9 +155,7 @@ def test_clear_and_marks(name: str) -> None:
 def test_a_service_that_reports_on_itself(name: str) -> None:
     line = opened(name)
     line.turn(until="audio")
-    report = line.script.service_report()
-    assert report is not None
-    events = line.deliver(report)
+    events = line.deliver(line.script.service_report())
     assert any(event.service_ns or event.usage or event.metadata for event in events)
     assert EventKind.ERROR not in kinds(events)
 
@@ -171,9 +164,7 @@ def test_a_service_that_reports_on_itself(name: str) -> None:
 def test_an_error_after_which_the_conversation_goes_on(name: str) -> None:
     line = opened(name)
     line.turn()
-    errors = line.script.error()
-    assert errors is not None
-    event = only(line.deliver(errors), EventKind.ERROR)
+    event = only(line.deliver(line.script.error()), EventKind.ERROR)
     assert event.message
     assert event.failure is not None
     assert not event.fatal
@@ -196,7 +187,6 @@ def test_an_error_that_ends_the_session(name: str) -> None:
     line = opened(name)
     line.say()
     fatal = line.script.fatal_error()
-    assert fatal is not None
     assert_refused(line.deliver(fatal.messages), fatal)
 
 
@@ -204,8 +194,7 @@ def test_an_error_that_ends_the_session(name: str) -> None:
 def test_a_session_that_is_refused(name: str, why: str) -> None:
     line = Line(name)
     line.send(line.caller.opened())
-    refused: Refused | None = getattr(line.script, why)()
-    assert refused is not None
+    refused: Refused = getattr(line.script, why)()
     assert_refused(line.deliver(refused.messages), refused)
 
 
@@ -213,9 +202,7 @@ def test_a_session_that_is_refused(name: str, why: str) -> None:
 def test_a_capacity_limit_asks_for_a_later_call(name: str) -> None:
     line = Line(name)
     line.send(line.caller.opened())
-    refused = line.script.capacity()
-    assert refused is not None
-    (error,) = [event for event in line.deliver(refused.messages) if event.kind is EventKind.ERROR]
+    (error,) = [event for event in line.deliver(line.script.capacity().messages) if event.kind is EventKind.ERROR]
     assert error.failure is not None
     assert error.failure.retry_after_ns is not None or error.failure.code in LIMITS
 
@@ -232,9 +219,7 @@ def test_an_unknown_message_is_counted_and_changes_nothing(name: str) -> None:
 @every_wire_with("malformed")
 def test_protocol_violation_is_error_and_next_turn_works(name: str) -> None:
     line = opened(name)
-    malformed = line.script.malformed()
-    assert malformed is not None
-    for message in malformed:
+    for message in line.script.malformed():
         event = only(line.deliver([message]), EventKind.ERROR)
         assert event.message
         assert event.failure is not None
@@ -249,7 +234,6 @@ def test_a_repeated_message_is_heard_once(name: str) -> None:
     line.finish()
     line.step("reply_started")
     repeated = line.script.repeated()
-    assert repeated is not None
     first = [event.kind for message in repeated[:-1] for event in line.deliver([message])]
     assert EventKind.DUPLICATE not in first
     assert kinds(line.deliver(repeated[-1:])) == [EventKind.DUPLICATE]

@@ -9,9 +9,9 @@ A script that derives from another one takes a step back by `step = WireScript.s
 
 Write the messages as the vendor's documents or recorded sessions have them, never with the encoder under test.
 
-A step returns the messages in the order in which the server sends them, or None where the wire has no such thing. A
-stage that is None must be declared as not observable (`STAGES` in `test_contract_capabilities.py`), and one that is
-declared so must be None.
+A step returns the messages in the order in which the server sends them. Steps that are no stage of every turn are asked
+only of wires that define them. A stage is None where the wire has no such thing: it must be declared as not observable
+(`STAGES` in `test_contract_capabilities.py`), and one that is declared so must be None.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,9 +102,9 @@ class WireScript:
         del text
         return None
 
-    def asr_failed(self) -> Messages | None:
+    def asr_failed(self) -> Messages:
         """The endpoint says that it could not transcribe."""
-        return None
+        raise NotImplementedError
 
     # The reply. The suite calls `reply_started` before the other steps of each reply.
 
@@ -138,47 +138,46 @@ class WireScript:
         """The endpoint asks to play nothing more of what it has sent."""
         return None
 
-    def mark(self, name: str) -> Messages | None:
+    def mark(self, name: str) -> Messages:
         """The endpoint asks for a message when what it has sent is played."""
-        del name
-        return None
+        raise NotImplementedError
 
-    def service_report(self) -> Messages | None:
+    def service_report(self) -> Messages:
         """The service states its own latencies, cache, route or usage."""
-        return None
+        raise NotImplementedError
 
     # What goes wrong.
 
-    def error(self) -> Messages | None:
+    def error(self) -> Messages:
         """An error after which the conversation goes on."""
-        return None
+        raise NotImplementedError
 
-    def fatal_error(self) -> Refused | None:
+    def fatal_error(self) -> Refused:
         """An error that ends the session, in the middle of it."""
-        return None
+        raise NotImplementedError
 
-    def refusal(self) -> Refused | None:
-        """Instead of `greets`: the endpoint does not accept this session. None where only HTTP can say so."""
-        return None
+    def refusal(self) -> Refused:
+        """Instead of `greets`: the endpoint does not accept this session. Not defined where only HTTP can say so."""
+        raise NotImplementedError
 
-    def capacity(self) -> Refused | None:
-        """Instead of `greets`: the endpoint has no room for another session. None where only HTTP can say so."""
-        return None
+    def capacity(self) -> Refused:
+        """Instead of `greets`: the endpoint has no room for another session. Not defined where only HTTP can say so."""
+        raise NotImplementedError
 
     def unknown(self) -> Messages | None:
         """Well-formed messages of a type that the protocol does not define. None where any type is allowed."""
         return None
 
-    def malformed(self) -> Messages | None:
+    def malformed(self) -> Messages:
         """Messages that break the protocol."""
-        return None
+        raise NotImplementedError
 
-    def repeated(self) -> Messages | None:
-        """Messages of which the last repeats one before it. None where nothing identifies a message.
+    def repeated(self) -> Messages:
+        """Messages of which the last repeats one before it. Not defined where nothing identifies a message.
 
         Called within a reply, after `reply_started`.
         """
-        return None
+        raise NotImplementedError
 
     def closing(self) -> Messages | None:
         """Return what the server sends before it closes the connection as agreed. None if it just closes."""

@@ -58,7 +58,7 @@ class StagesScript(WireScript):
         done = {"type": "transcript.text.done", "text": text}
         return [*self._begin("transcriptions", STREAM), sse(request, done), HttpEnd(request.request_id)]
 
-    def asr_failed(self) -> Messages | None:
+    def asr_failed(self) -> Messages:
         request = self._last["transcriptions"]
         error = {"error": {"message": "The audio is too short.", "type": "invalid_request_error", "code": "short"}}
         head = HttpHead(request.request_id, 400, (("content-type", "application/json"),))
@@ -85,13 +85,13 @@ class StagesScript(WireScript):
         parts = (chunk({}, "stop"), last, "[DONE]")
         return [*(sse(request, part) for part in parts), HttpEnd(request.request_id)]
 
-    def refusal(self) -> Refused | None:
+    def refusal(self) -> Refused:
         name = self._last["models"].request_id
         error = {"error": {"message": "Incorrect API key.", "type": "invalid_request_error", "code": "invalid_api_key"}}
         body = HttpData(name, json.dumps(error).encode())
         return Refused([HttpHead(name, 401), body, HttpEnd(name)], "http_status", "401")
 
-    def capacity(self) -> Refused | None:
+    def capacity(self) -> Refused:
         name = self._last["models"].request_id
         head = HttpHead(name, 503, (("retry-after", "3"),))
         return Refused([head, HttpData(name, b"busy"), HttpEnd(name)], "http_status", "503", 3_000_000_000)
