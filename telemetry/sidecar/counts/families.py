@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from telemetry.model.metrics import METRICS, Metric
@@ -17,7 +17,7 @@ from telemetry.sidecar.counts.label_values import LABELS
 
 disable_created_metrics()
 
-_METRICS: Final[dict[str, Callable[..., Any]]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+_METRICS: Final[dict[str, Callable[..., Any]]] = {"counter": Counter, "gauge": Gauge}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Family:
         """The name of its series, or their common prefix."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
-    def metric(self, **options: Any) -> Any:
-        """Create a prometheus_client metric that counts for this family."""
-        return _METRICS[self.kind](self.name, self.text, self.labels, **options)
+    def metric(self, registry: CollectorRegistry) -> Any:
+        """Create a prometheus_client metric that counts for this family of counters or gauges."""
+        return _METRICS[self.kind](self.name, self.text, self.labels, registry=registry)
 
     def of(self, values: Iterable[tuple[Sequence[str], float]]) -> CounterMetricFamily | GaugeMetricFamily:
         """The family with values that are kept elsewhere."""
