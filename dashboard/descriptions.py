@@ -36,9 +36,7 @@ from telemetry.store.answers import (
 from telemetry.store.run_folders.entries import RunEntry
 
 UNKNOWN: Final = NOT_REPORTED
-ESTIMATED: Final = (
-    "estimated from the turns of one call in 16; the exact figure lies in the interval with 95 % confidence"
-)
+ESTIMATED: Final = "estimated from one value in 16; the exact figure lies in the interval with 95 % confidence"
 
 # A caller's turn with its think time rarely lasts longer: longer silence is reported.
 LIVE_WITHIN_S: Final = 30.0

@@ -86,7 +86,7 @@ class SidecarSettings(BaseModel):
     )
     exact_turns: int = _setting(
         "store",
-        "turns in view up to which a page has exact percentiles; beyond, they are estimated from one call in 16",
+        "turns in view up to which a page has exact percentiles; beyond, they are estimated from one value in 16",
         EXACT_TURNS,
         ge=0,
     )

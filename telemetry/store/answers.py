@@ -145,7 +145,7 @@ class MetricStats:
             for name, (low, high) in self.estimated_within.items()
             if getattr(self, name) is not None
         ]
-        return f"estimated from one call in 16; with 95 % confidence the exact {', '.join(stated)}" if stated else None
+        return f"estimated from one value in 16; with 95 % confidence the exact {', '.join(stated)}" if stated else None
 
 
 @dataclass(frozen=True, slots=True)

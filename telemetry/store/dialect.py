@@ -24,7 +24,8 @@ CLICKHOUSE: Final = {
     "concat_ws": "concatWithSeparator({})",
     "contains": "position({}) > 0",
     "flatten": "arrayFlatten({})",
-    "hash": "cityHash64({})",  # which draws other calls, as many of them
+    "generate_subscripts": "arrayEnumerate({0})",  # by ARRAY JOIN, together with what is unnested beside it
+    "hash": "cityHash64({})",  # which draws other turns, as many of them
     "lag": "lagInFrame({})",
     "len": "length({})",
     "list": "groupArray({})",

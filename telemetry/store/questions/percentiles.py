@@ -1,8 +1,9 @@
-"""Percentiles of the values of turns, sorted in memory: of all values, or of very many from the turns of one in ONE_IN
-calls, each with an interval.
+"""Percentiles of the values of turns, sorted in memory: of all values, or of very many from one in ONE_IN, each with an
+interval.
 
-The calls are sampled by a hash of a call's identity, so that every call is completely in or out. Nothing is stored for
-it: sampling takes no longer than reading a separate table (measured at a million turns).
+The values are sampled by a hash of the identity of their turn, one by one and not by call: a few calls with many turns
+would be in the sample with all of these or with none, and its percentiles would be far from the exact ones. Nothing is
+stored for it: sampling takes no longer than reading a separate table (measured at a million turns).
 """
 
 import math
@@ -19,16 +20,16 @@ from telemetry.store.questions.filters import Condition
 ONE_IN: Final = 16
 # Percentiles of fewer values are exact however many turns a view has.
 EXACT_VALUES: Final = 100_000
-# Of fewer calls the interval, which takes their sums for normal, would not hold what it says.
-FEWEST_CALLS: Final = 1_000
+# Of fewer sampled values the interval, which takes their shares for normal, would not hold what it says.
+FEWEST_SAMPLED: Final = 1_000
 _FRACTIONS: Final = (0.5, 0.95, 0.99)
 # Only so many values are held at once, with their bounds, whatever the number of metrics: a statement takes longer to
 # find the turns than to read one more of their columns, and memory is limited.
 _VALUES_AT_ONCE: Final = 2_000_000
 _DEVIATIONS: Final = 1.959964  # of a normal distribution, on both sides of 95 %
 
-# The identity of a call, as a number: a turn without a call belongs to its trace, or to itself.
-CALL: Final = "hash(CASE WHEN call_id <> '' THEN call_id WHEN trace_id <> '' THEN trace_id ELSE span_id END)"
+# The identity of a turn, by which it is sampled: its ids, or its position in the call where it has none.
+TURN: Final = ("trace_id", "span_id", "call_id", "turn_index")
 
 # In the place of a bound that is not known.
 _BEYOND: Final = {"lower_": "'-Infinity'::DOUBLE", "upper_": "'Infinity'::DOUBLE"}
@@ -43,43 +44,26 @@ class Estimate:
     within: tuple[tuple[float, float], ...]
 
 
-def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate | None:
-    """The quantiles of all values from those of the sampled calls, which are numbers from 0; None for too few calls.
+def estimate(values: Floats, fractions: Sequence[float]) -> Estimate | None:
+    """The quantiles of all values from those of the sampled ones; None for too few of these.
 
     The interval is W. Woodruff's ("Confidence intervals for medians and other position measures", 1952): that of the
-    share of values up to the quantile, as places among the values. Its variance is the one between calls, whose turns
-    are alike, of calls drawn without putting them back.
+    share of values up to the quantile, as places among the values. Its variance is that of a share of values drawn
+    independently of each other, without putting them back. Turns of a call may be alike: the draws are not.
     """
-    call_sizes = np.bincount(calls)
-    count, n = int(np.count_nonzero(call_sizes)), values.size
-    if count < FEWEST_CALLS:
+    n = values.size
+    if n < FEWEST_SAMPLED:
         return None
-    order = np.argsort(values)
-    ordered, calls = values[order], calls[order]
-    known: dict[int, float] = {0: 0.0, n: 0.0}
-
-    def deviation(place: int) -> float:
-        """The standard error of the share of the values before an index, by linearization."""
-        if place not in known:
-            # The values before it and those behind it deviate alike: the fewer are counted.
-            some = calls[:place] if 2 * place < n else calls[place:]
-            sums = np.bincount(some, minlength=call_sizes.size) - some.size / n * call_sizes
-            known[place] = math.sqrt((1 - 1 / ONE_IN) * count / (count - 1) * float(np.square(sums).sum())) / n
-        return known[place]
-
-    reach: list[tuple[float, float]] = []
-    for fraction in fractions:
-        # Where many values are the same, the true share lies between that of smaller ones and that of these too; and
-        # calls may be more alike at the true quantile, which is near, than at this one.
-        half = 0.0
-        for _ in range(2):
-            at = [quantile(ordered, min(1.0, max(0.0, fraction + side * half))) for side in (-1, 0, 1)]
-            places = {int(place) for side in ("left", "right") for place in np.searchsorted(ordered, at, side)}
-            half = max(half, _DEVIATIONS * max(map(deviation, places)) + 1 / n)
-        reach.append((max(0.0, fraction - half), min(1.0, fraction + half)))
+    ordered = np.sort(values)
+    halves = (
+        _DEVIATIONS * math.sqrt((1 - 1 / ONE_IN) * fraction * (1 - fraction) / n) + 1 / n for fraction in fractions
+    )
     return Estimate(
         quantiles=tuple(quantile(ordered, fraction) for fraction in fractions),
-        within=tuple((quantile(ordered, low), quantile(ordered, high)) for low, high in reach),
+        within=tuple(
+            (quantile(ordered, max(0.0, fraction - half)), quantile(ordered, min(1.0, fraction + half)))
+            for fraction, half in zip(fractions, halves, strict=True)
+        ),
     )
 
 
@@ -114,12 +98,14 @@ class Values:
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Turns of a `table` that meet a condition, in groups by the value of `key`; that by the name None has all of them.
-    `counted` has a row for each group, with the number of its values under `n_NAME`."""
+    `counted` has a row for each group, with the number of its values under `n_NAME`. The columns `identity` identify a
+    row of the table."""
 
     counted: Mapping[str | None, Row]
     where: Condition
     key: str | None = None
     table: str = "turns"
+    identity: Sequence[str] = TURN
 
 
 def add_percentiles(
@@ -139,18 +125,13 @@ def add_percentiles(
             if _add_estimates(counted[group], of.name, held):
                 asked[of].remove(group)
     for of, group, held in _held(connection, groups, asked):
-        for side, column in held.columns.items():
+        for side, column in held.items():
             column.sort()
             counted[group][f"q_{side}{of.name}"] = [quantile(column, fraction) for fraction in _FRACTIONS]
 
 
-@dataclass(frozen=True, slots=True)
-class _HeldValues:
-    """A value and its bounds, of the turns of a group that have it, by the beginnings of their columns' names; the
-    calls of sampled turns are numbers."""
-
-    columns: Mapping[str, Floats]
-    calls: Any
+# A value and its bounds, of the turns of a group that have it, by the beginnings of their columns' names.
+_HeldValues = Mapping[str, Floats]
 
 
 def _held(
@@ -160,7 +141,7 @@ def _held(
     *,
     is_sample: bool = False,
 ) -> Iterator[tuple[Values, str | None, _HeldValues]]:
-    """Yield each quantity for each of its groups, over all turns or those of the sampled calls."""
+    """Yield each quantity for each of its groups, over all turns or the sampled ones."""
     values = [quantity for quantity in asked if asked[quantity]]
     most = max(
         (groups.counted[name][f"n_{quantity.name}"] for quantity in values for name in asked[quantity]), default=1
@@ -176,8 +157,7 @@ def _held(
                 mine = is_known if name is None else is_known & (arrays["of_group"] == names.index(name) + 1)
                 # A copy for each group, unless all that was read belongs to the only one.
                 some_of = slice(None) if len(of_groups) == 1 and mine.all() else mine
-                held = {side: np.ma.getdata(column)[some_of] for side, column in columns.items()}
-                yield quantity, name, _HeldValues(held, arrays["of_call"][mine] if is_sample else None)
+                yield quantity, name, {side: np.ma.getdata(column)[some_of] for side, column in columns.items()}
 
 
 def _read(
@@ -194,18 +174,25 @@ def _read(
         if None not in names:
             where &= Condition(f"list_contains(?::VARCHAR[], {groups.key})", places)
     if is_sample:
-        columns["of_call"] = CALL
-        where &= Condition(f"{CALL} % {ONE_IN} = 0")
+        where &= Condition(is_sampled(groups.identity))
     selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
     cursor = connection.execute(f"SELECT {selected} FROM {groups.table} WHERE {where.sql}", [*places, *where.values])
     return names, cursor.fetchnumpy()
 
 
+def is_sampled(identity: Sequence[str]) -> str:
+    """Return the condition that selects one row in ONE_IN by the columns that identify it.
+
+    DuckDB combines the hashes of several columns bit by bit, so that calls would have the same turns in the sample: the
+    outer hash mixes the bits.
+    """
+    return f"hash(hash({', '.join(identity)})) % {ONE_IN} = 0"
+
+
 def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
-    """Add the estimates of some values to the row of a group, if they are from enough calls."""
-    calls = np.unique(held.calls, return_inverse=True)[1].reshape(-1)
-    for side, column in held.columns.items():
-        estimated = estimate(column, calls, _FRACTIONS)
+    """Add the estimates of some values to the row of a group, if enough were sampled."""
+    for side, column in held.items():
+        estimated = estimate(column, _FRACTIONS)
         if estimated is None:
             return False
         if side:

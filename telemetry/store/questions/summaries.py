@@ -59,7 +59,7 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.pairs import paired
-from telemetry.store.questions.percentiles import Groups, Values, add_percentiles, stated
+from telemetry.store.questions.percentiles import TURN, Groups, Values, add_percentiles, stated
 from telemetry.store.questions.runs import RunSpan, last_heard, run_spans
 from telemetry.store.schema import SIDES
 
@@ -72,7 +72,9 @@ IS_UNANSWERED: Final = f"""(outcome IN ({", ".join(repr(outcome) for outcome in 
 
 PHASE_METRICS: Final = shown_in("phases")
 # The gaps between pieces of answer text, over all gaps of all turns.
-_GAPS: Final = "(SELECT *, unnest(llm_chunk_gaps_ns) AS gap FROM turns)"
+_GAPS: Final = """
+    (SELECT *, unnest(llm_chunk_gaps_ns) AS gap, generate_subscripts(llm_chunk_gaps_ns, 1) AS gap_index FROM turns)
+    """
 _GAP: Final = Values(ITL, "gap")
 _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})"
 # The columns by which turns are counted; the counts are added up for the whole, the cohorts and the phases.
@@ -219,7 +221,7 @@ def _figures(
         few = [quantity for quantity in values if quantity.name in PHASE_METRICS]
         for groups, of in ((by_cohort, values), (by_phase, few)):
             add_percentiles(connection, replace(groups, where=groups.where & asked), of, is_many=is_many)
-    add_percentiles(connection, replace(by_cohort, table=_GAPS), [_GAP], is_many=is_many)
+    add_percentiles(connection, replace(by_cohort, table=_GAPS, identity=(*TURN, "gap_index")), [_GAP], is_many=is_many)
     return _MeasuredGroups(whole | cohort_rows, phase_rows)
 
 

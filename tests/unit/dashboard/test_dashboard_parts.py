@@ -154,7 +154,7 @@ def test_figures_give_measurement_bounds_and_estimate_basis() -> None:
     estimated = with_headline(p95=818e6, approximate=True, estimated_within={"p95": (806e6, 829.4e6)})
     says(figures.stages(estimated, ()), "≈ 490 ≈ 818 95 % 806–829")
     for html in (figures.tiles(estimated, ()), figures.stages(estimated, ())):
-        assert html.count('title="estimated from the turns of one call in 16; the exact figure lies') == 1
+        assert html.count('title="estimated from one value in 16; the exact figure lies') == 1
     assert "estimated from" not in figures.tiles(summary(), ()) + figures.stages(summary(), ())
 
 

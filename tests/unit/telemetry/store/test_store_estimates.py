@@ -6,18 +6,21 @@ exact."""
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter, MetricStats, Summary
 from telemetry.store.questions import percentiles
 from telemetry.store.questions.pages import PageQuestion
-from telemetry.store.questions.percentiles import CALL, FEWEST_CALLS, ONE_IN, estimate, quantile
+from telemetry.store.questions.percentiles import FEWEST_SAMPLED, ONE_IN, TURN, estimate, is_sampled, quantile
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import MS, Run, client_turn, fill_store
 
@@ -34,9 +37,11 @@ def exact(values: Sequence[float], fraction: float) -> float:
 
 
 def latencies(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Values of 24,000 calls of 1 to 9 turns, which are alike within a call, and the call of each."""
-    calls = 24_000
+    """Values of 12,000 calls of 1 to 9 turns, which are alike within a call, and the call of each."""
+    calls = 12_000
     turns = generator.integers(1, 10, calls)
+    if kind == "one long call":  # a fiftieth of the turns, all slow
+        turns[0] = 1_200
     of_call = np.repeat(np.arange(calls), turns)
     alike = np.repeat(generator.normal(0, 0.5, calls), turns)
     values = 500 * np.exp(alike + generator.normal(0, 0.4, of_call.size))
@@ -44,43 +49,60 @@ def latencies(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np
         values = np.round(values / 250) * 250
     if kind == "slow calls":  # one in twenty calls is slow as a whole
         values = values + np.repeat(generator.random(calls) < 0.05, turns) * 3_000
+    if kind == "one long call":
+        values[: turns[0]] += 3_000
     return values, of_call
 
 
+def drawn(values: np.ndarray, of_call: np.ndarray, draws: int) -> Iterator[np.ndarray]:
+    """Yield the values that a store samples, each time with other ids of the same turns."""
+    database = duckdb.connect()
+    turns = {
+        "call": of_call,
+        "turn_index": np.arange(of_call.size) - np.searchsorted(of_call, of_call),
+        "value": values,
+    }
+    database.register("numbered", pa.table(turns))
+    database.execute("CREATE TABLE turns AS SELECT *, '' AS trace_id, '' AS span_id FROM numbered")
+    sampled = is_sampled([name.replace("call_id", "? || call") for name in TURN])
+    for draw in range(draws):
+        found = database.execute(f"SELECT value FROM turns WHERE {sampled}", [f"draw {draw} "]).fetchnumpy()
+        yield np.asarray(found["value"])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["smooth", "rounded", "slow calls"])
+@pytest.mark.parametrize("kind", ["smooth", "rounded", "slow calls", "one long call"])
 def test_interval_holds_exact_percentile_in_93_of_100_draws(kind: str) -> None:
-    generator = np.random.default_rng(36)
-    values, of_call = latencies(kind, generator)
+    values, of_call = latencies(kind, np.random.default_rng(36))
     expected = [exact(values.tolist(), fraction) for fraction in FRACTIONS]
     held = dict.fromkeys(FRACTIONS, 0)
-    for _ in range(DRAWS):
-        is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
-        answer = estimate(values[is_drawn], of_call[is_drawn], FRACTIONS)
+    for sampled in drawn(values, of_call, DRAWS):
+        answer = estimate(sampled, FRACTIONS)
         assert answer is not None
         for fraction, truth, (low, high) in zip(FRACTIONS, expected, answer.within, strict=True):
             held[fraction] += low <= truth <= high
     assert {fraction: count / DRAWS for fraction, count in held.items() if count < 0.93 * DRAWS} == {}
 
 
-def test_interval_with_turns_taken_as_independent_is_too_narrow() -> None:
-    """The draws of the previous test show why intervals are clustered by call."""
+def test_interval_of_turns_sampled_by_call_is_too_narrow() -> None:
+    """The draws of the previous test show why turns are sampled one by one."""
     generator = np.random.default_rng(36)
-    values, of_call = latencies("slow calls", generator)
-    truth, held = exact(values.tolist(), 0.95), 0
-    for _ in range(DRAWS):
-        is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
-        answer = estimate(values[is_drawn], np.arange(np.count_nonzero(is_drawn)), (0.95,))
-        assert answer is not None
-        held += answer.within[0][0] <= truth <= answer.within[0][1]
-    assert held < 0.9 * DRAWS
+    for kind, fraction in (("slow calls", 0.95), ("one long call", 0.99)):
+        values, of_call = latencies(kind, generator)
+        truth, held = exact(values.tolist(), fraction), 0
+        for _ in range(DRAWS):
+            is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
+            answer = estimate(values[is_drawn], (fraction,))
+            assert answer is not None
+            held += answer.within[0][0] <= truth <= answer.within[0][1]
+        assert held < 0.9 * DRAWS
 
 
-def test_too_few_calls_have_no_estimate() -> None:
-    values = np.arange(FEWEST_CALLS * 4, dtype=np.float64)
-    assert estimate(values, np.arange(values.size) % FEWEST_CALLS, FRACTIONS) is not None
-    assert estimate(values, np.arange(values.size) % (FEWEST_CALLS - 1), FRACTIONS) is None
-    assert estimate(values[:0], np.arange(0), FRACTIONS) is None
+def test_too_few_sampled_values_have_no_estimate() -> None:
+    values = np.arange(FEWEST_SAMPLED, dtype=np.float64)
+    assert estimate(values, FRACTIONS) is not None
+    assert estimate(values[1:], FRACTIONS) is None
+    assert estimate(values[:0], FRACTIONS) is None
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 0.95, 1.0])
@@ -125,9 +147,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimates of 3,000 values and more, by their calls."""
+    """Estimates of 3,000 values and more, by at least 100 of them."""
     monkeypatch.setattr(percentiles, "EXACT_VALUES", 3_000)
-    monkeypatch.setattr(percentiles, "FEWEST_CALLS", 100)
+    monkeypatch.setattr(percentiles, "FEWEST_SAMPLED", 100)
 
 
 def page_summary(store: Path, exact_turns: int) -> Summary:
@@ -156,7 +178,7 @@ def test_page_of_many_turns_estimates_large_group_percentiles(store: Path) -> No
         assert estimated.metrics[name].approximate
         assert not exactly.metrics[name].approximate
         assert holds(estimated.metrics[name], exactly.metrics[name])
-    assert (estimated.metrics["voice_to_voice"].stated_estimates or "").startswith("estimated from one call in 16; ")
+    assert (estimated.metrics["voice_to_voice"].stated_estimates or "").startswith("estimated from one value in 16; ")
     assert exactly.metrics["voice_to_voice"].stated_estimates is None
     bounds, true = (summary.metrics["voice_to_voice"].measured_within for summary in (estimated, exactly))
     assert bounds is not None
@@ -186,16 +208,16 @@ def test_page_of_many_turns_in_small_groups_stays_exact(store: Path) -> None:
     assert page_summary(store, 0) == page_summary(store, CALLS * TURNS)
 
 
-@pytest.mark.usefixtures("few_are_many")
-def test_every_call_is_wholly_in_the_sample_or_out(store: Path) -> None:
-    with StoreReader(store) as reader:
-        rows = reader._ask(
-            lambda connection: connection.execute(
-                f"SELECT count(*) FROM turns WHERE {CALL} % {ONE_IN} = 0 GROUP BY call_id"
-            ).fetchall()
-        )
-    assert {turns for (turns,) in rows} == {TURNS}
-    assert CALLS / ONE_IN * 0.8 < len(rows) < CALLS / ONE_IN * 1.2
+@pytest.mark.parametrize("has_ids", [True, False], ids=["with span ids", "without span ids"])
+def test_turns_of_a_call_are_sampled_one_by_one(tmp_path: Path, has_ids: bool) -> None:
+    run = Run()
+    for index in range(1_600):
+        heard = client_turn(index, call_id="the only call", turn_index=index)
+        run.turns.append(heard if has_ids else msgspec.structs.replace(heard, trace_id="", span_id=""))
+    fill_store(tmp_path, run)
+    with duckdb.connect(tmp_path / "store.duckdb", read_only=True) as database:
+        sampled = database.execute(f"SELECT turn_index FROM turns WHERE {is_sampled(TURN)}").fetchall()
+    assert 60 <= len(sampled) <= 140
 
 
 @pytest.mark.slow
