@@ -8,8 +8,8 @@ from typing import Final
 
 SHARED: Final = frozenset(
     {
-        *("abs", "avg", "ceil", "coalesce", "count", "greatest", "grouping", "lower", "max", "min", "range"),
-        *("round", "row_number", "sum"),
+        *("abs", "avg", "ceil", "coalesce", "count", "greatest", "grouping", "least", "lower", "max", "min"),
+        *("range", "round", "row_number", "sum"),
     }
 )
 CLICKHOUSE: Final = {

@@ -195,7 +195,7 @@ def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Rollout
 def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion) -> float | None:
     """Return the share of lost telemetry as the gate counts it."""
     in_cohorts = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    return telemetry_lost(connection, asked_turns(asked) & in_cohorts)
+    return telemetry_lost(connection, asked_turns(asked) & in_cohorts, asked.filter)
 
 
 def _covering(records: Sequence[RolloutRecord], names: Sequence[str], asked: CohortsQuestion) -> _Covering | None:

@@ -23,6 +23,7 @@ from telemetry.store.questions.conversations import unreached_run
 from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, Names, judged, viewed
 from telemetry.store.questions.instrument import (
     EXPORT_GRACE_NS,
+    IS_CUT,
     loss_by_process,
     lost_share,
     processes,
@@ -205,32 +206,43 @@ def columns_of_turns(
     )
 
 
-def telemetry_lost(connection: StoreConnection, where: Condition) -> float | None:
-    """Missing / (arrived + missing), of the numbers that the turns' processes gave between the first and the last of
-    these turns to any turn, and of those behind that they say they gave."""
+def telemetry_lost(connection: StoreConnection, where: Condition, f: Filter) -> float | None:
+    """Missing / (arrived + missing), of the numbers that the processes of these turns gave to any turn, from the first
+    of these turns, or of the first that a process says it emitted since the filter's beginning, to the last. A process
+    of their runs that emitted turns since then, of which none arrived, counts too."""
+    now_unix_ns = connection.now_unix_ns
     (counts,) = rows(
         connection,
         f"""
-        WITH mine AS (SELECT process_id, min(sequence) AS low, max(sequence) AS high FROM turns
-                      WHERE {where.sql} AND sequence IS NOT NULL AND process_id <> '' GROUP BY process_id),
-        arrived AS (SELECT m.process_id, any_value(m.low) AS low, any_value(m.high) AS high,
-                           count(DISTINCT t.sequence) FILTER (WHERE t.sequence <= m.high) AS arrived,
-                           max(t.sequence) AS newest
-                    FROM mine m JOIN turns t ON t.process_id = m.process_id AND t.sequence >= m.low
-                    GROUP BY m.process_id),
-        due AS (SELECT process_id, max(value)::BIGINT AS due FROM points
-                WHERE name = ? AND unix_ns <= ? AND process_id IN (SELECT process_id FROM mine) GROUP BY process_id)
-        SELECT count(*) AS processes, coalesce(sum(arrived), 0)::BIGINT AS arrived,
-               coalesce(sum(high - low + 1 - arrived), 0)::BIGINT AS holes,
-               coalesce(sum(greatest(0, coalesce(due, 0) - newest - 1)), 0)::BIGINT AS behind
-        FROM arrived LEFT JOIN due USING (process_id)
+        WITH mine AS (SELECT process_id, min(sequence) AS low, max(sequence) AS high, bool_or({IS_CUT}) AS is_cut
+                      FROM turns WHERE {where.sql} AND sequence IS NOT NULL AND process_id <> '' GROUP BY process_id),
+        counters AS (SELECT process_id, run_id, coalesce(max(value) FILTER (unix_ns < ?), 0) AS before,
+                            max(value) FILTER (unix_ns <= ?) AS due
+                     FROM points WHERE name = ? AND process_id <> '' GROUP BY process_id, run_id),
+        -- A process numbers its turns whatever runs they are of.
+        emitted AS (SELECT process_id, sum(before)::BIGINT AS before, sum(due)::BIGINT AS due FROM counters
+                    GROUP BY process_id HAVING process_id IN (SELECT process_id FROM mine) OR (
+                        sum(due) > sum(before) AND NOT bool_or({IS_CUT})
+                        AND bool_or(run_id IN (SELECT run_id FROM turns WHERE {where.sql})))),
+        numbered AS (SELECT process_id, mine.process_id IS NOT NULL AS is_mine,
+                            CASE WHEN is_cut THEN low ELSE least(low, before) END AS low,
+                            greatest(high, due - 1) AS high
+                     FROM mine FULL JOIN emitted USING (process_id)),
+        arrived AS (SELECT any_value(n.is_mine) AS is_mine, any_value(n.high - n.low + 1) AS given,
+                           count(DISTINCT t.sequence) AS arrived
+                    FROM numbered n LEFT JOIN turns t
+                    ON t.process_id = n.process_id AND t.sequence BETWEEN n.low AND n.high GROUP BY n.process_id)
+        SELECT count(*) FILTER (is_mine) AS processes, coalesce(sum(arrived), 0)::BIGINT AS arrived,
+               coalesce(sum(given - arrived), 0)::BIGINT AS missing
+        FROM arrived WHERE is_mine OR arrived = 0
         """,
-        [*where.values, semconv.METRIC_TURNS_EMITTED, connection.now_unix_ns - EXPORT_GRACE_NS],
+        [
+            *where.values,
+            *(f.since_unix_ns, min(now_unix_ns - EXPORT_GRACE_NS, f.until_unix_ns or now_unix_ns)),
+            *(semconv.METRIC_TURNS_EMITTED, *where.values),
+        ],
     )
-    if not counts["processes"]:
-        return None
-    missing = counts["holes"] + counts["behind"]
-    return missing / (counts["arrived"] + missing)
+    return counts["missing"] / (counts["arrived"] + counts["missing"]) if counts["processes"] else None
 
 
 def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedRun | None:

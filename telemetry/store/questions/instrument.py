@@ -312,7 +312,7 @@ def total_starts(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
 EXPORT_GRACE_NS: Final = 15_000_000_000
 NO_LOSS: Final = TelemetryLoss(processes=0, emitted=None, received=0, missing=0)
 # Whether retention has removed turns of a row's run.
-_IS_CUT: Final = "coalesce(run_id IN (SELECT run_id FROM removed WHERE of_table = 'turns'), false)"
+IS_CUT: Final = "coalesce(run_id IN (SELECT run_id FROM removed WHERE of_table = 'turns'), false)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +373,7 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
             SELECT {columns}, sum(bit_count(bits))::BIGINT AS received, min(first) AS first, max(last) AS last,
                    bool_or(is_cut) AS is_cut
             FROM (SELECT {columns}, bit_or(1::UBIGINT << (sequence % 64)) AS bits, min(sequence) AS first,
-                         max(sequence) AS last, bool_or({_IS_CUT}) AS is_cut
+                         max(sequence) AS last, bool_or({IS_CUT}) AS is_cut
                   FROM turns WHERE sequence >= 0 AND process_id <> '' AND {run.sql} GROUP BY {columns}, sequence // 64)
             GROUP BY {columns}),
         ranked AS MATERIALIZED (
@@ -401,7 +401,7 @@ def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...]) 
         f"""
         WITH counters AS (
             SELECT process_id, run_id, max(value) AS emitted,
-                   max(value) FILTER (WHERE unix_ns <= ? AND NOT ({_IS_CUT} AND process_id NOT IN (
+                   max(value) FILTER (WHERE unix_ns <= ? AND NOT ({IS_CUT} AND process_id NOT IN (
                        SELECT process_id FROM turns WHERE process_id IS NOT NULL AND {run.sql}))) AS due
             FROM points WHERE name = ? AND process_id IS NOT NULL AND {run.sql} GROUP BY process_id, run_id)
         SELECT {columns}, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due

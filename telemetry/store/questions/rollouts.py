@@ -97,7 +97,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
     return RolloutTurns(
         candidate,
         control,
-        telemetry_lost(connection, in_cohorts),
+        telemetry_lost(connection, in_cohorts, asked.filter),
         tuple(row["cohort"] for row in seen),
         unit_counts(connection, asked, in_cohorts),
         _services(connection, asked),

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import OUTCOMES
@@ -29,6 +30,7 @@ from telemetry.store.questions.rollouts import (
     question_of,
 )
 from telemetry.store.reader import StoreReader
+from telemetry.store.schema import PointRow
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.rollout_cohorts import plan
 from tests.turns_near_thresholds import turns_near_thresholds
@@ -215,6 +217,46 @@ def test_turns_counted_as_sent_but_not_received_are_lost(tmp_path: Path) -> None
     with StoreReader(fill_store(tmp_path, Run(kept, [], points)), wall_clock_ns=lambda: NOW) as reader:
         evidence = reader.rollout_turns(RolloutQuestion("streaming", "control"))
     assert evidence.telemetry_lost == pytest.approx(60 / 120)
+
+
+def emitted(process: str, counts: dict[int, int], run_id: str = "run-1") -> list[PointRow]:
+    """The number of turns that a process reports as emitted for a run, by the second of the report."""
+    return [
+        PointRow(
+            name=semconv.METRIC_TURNS_EMITTED,
+            unix_ns=START_UNIX_NS + at_s * SECOND,
+            value=float(count),
+            attributes={"run_id": run_id, "process_id": process},
+            scope_name=semconv.SCOPE,
+        )
+        for at_s, count in counts.items()
+    ]
+
+
+def numbered(process: str, *sequences: int, run_id: str = "run-1") -> list[Turn]:
+    return [
+        client_turn(at, cohort="ab"[at % 2], process_id=process, run_id=run_id, call_id=f"{process}-{at}")
+        for at in sequences
+    ]
+
+
+@pytest.mark.parametrize(
+    ("points", "missing"),
+    [
+        (emitted("silent", {4: 3, 30: 3}), 0),  # it emitted nothing since the stage began
+        (emitted("silent", {4: 3, 30: 10}), 7),
+        (emitted("silent", {30: 10}, "run-2"), 0),  # of a run that is not compared
+        (emitted("worker-1", {4: 5, 30: 20}), 0),
+        (emitted("worker-1", {4: 2, 30: 20}), 3),  # lost between the beginning of the stage and its first turn
+        (emitted("worker-1", {30: 24}), 9),  # of which 5 before the first turn that is there
+        ([*emitted("worker-1", {4: 5, 30: 12}), *emitted("worker-1", {4: 0, 30: 12}, "run-2")], 4),  # of any run
+    ],
+)
+def test_turns_emitted_since_the_stage_began_are_due(points: list[PointRow], missing: int, tmp_path: Path) -> None:
+    stage = replace(RolloutQuestion("a", "b"), filter=Filter(since_unix_ns=START_UNIX_NS + 5 * SECOND))
+    run = Run(turns=numbered("worker-1", *range(5, 20)), points=points)
+    with StoreReader(fill_store(tmp_path, run), wall_clock_ns=lambda: NOW) as reader:
+        assert reader.rollout_turns(stage).telemetry_lost == pytest.approx(missing / (15 + missing))
 
 
 def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
