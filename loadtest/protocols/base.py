@@ -207,14 +207,9 @@ class CallerOptions:
     turn_control: TurnControl = "server"
     model: str | None = None
     transcription_model: str | None = None
-    voice: str | None = None
-    instructions: str | None = None
     silence_duration_ms: int | None = None  # None: the endpoint's default
-    input_format: Literal["pcm16", "pcmu", "pcma"] = "pcm16"
-    output_format: Literal["pcm16", "pcmu", "pcma"] = "pcm16"
     token: str | None = None  # a bearer token; never stored, never printed
     headers: tuple[tuple[str, str], ...] = ()
-    metadata: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what only this wire knows; it checks them
 
 

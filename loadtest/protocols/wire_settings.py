@@ -113,7 +113,7 @@ def member_at(settings: Mapping[str, Any], path: Sequence[str]) -> object:
 
 
 # What the code of an agent decides, where the wire reaches nothing but a running agent.
-OF_THE_AGENT: Final = ("model", "transcription_model", "voice", "instructions", "silence_duration_ms")
+OF_THE_AGENT: Final = ("model", "transcription_model", "silence_duration_ms")
 CALLER_ENDS_TURNS: Final = "the caller itself ends its turns there"
 
 
@@ -149,13 +149,6 @@ def faults_of_two(wire: str, given: Mapping[str, str | None]) -> list[str]:
     if len(set(values.values())) < 2:
         return []
     return [f"{wire}: {' and '.join(map(repr, values))} exclude each other; leave out all but one of them"]
-
-
-def faults_of_formats(options: CallerOptions, wire: str) -> list[str]:
-    """Return a sentence where a wire that always has pcm16 is to have another format."""
-    if (options.input_format, options.output_format) == ("pcm16", "pcm16"):
-        return []
-    return [f"{wire}: the audio is always pcm16; leave the formats out"]
 
 
 # The canned results of tools, by the setting `tools`: a tool's own, else that of any tool.

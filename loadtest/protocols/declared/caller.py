@@ -121,12 +121,7 @@ class DeclaredCaller(CallerProtocol):
             ready_when_open=not needs_ready,
         )
         self._output = SampleStream(AudioFormat(spec.reply.encoding, spec.reply.rate_hz))
-        self._values: dict[str, Any] = {
-            "model": options.model,
-            "voice": options.voice,
-            "instructions": options.instructions,
-            "turn": 0,
-        }
+        self._values: dict[str, Any] = {"model": options.model, "turn": 0}
         self._ready = not needs_ready
         self._partials = CumulativePartials()
         self._repeats = RepeatDetector()
@@ -318,10 +313,6 @@ def _latencies(paths: Mapping[str, JsonPath], decoded: object) -> dict[str, int]
     }
 
 
-# The options that a spec has places for.
-_PLACES: Final = frozenset({"model", "voice", "instructions"})
-
-
 class DeclaredSettings(WireSettings):
     """The settings of the wire declared."""
 
@@ -343,11 +334,9 @@ def _without_effect(spec: Spec) -> dict[str, str]:
     turn, opening = spec.turn, spec.open
     answers = [rule.send for rule in spec.events]
     sent = [opening.query, opening.headers, *opening.send, *turn.begin, *turn.end, *turn.interrupt, *answers]
-    written = places(sent)
-    unused = _PLACES - set(written)
-    reasons = {name: f"the spec has no place {{{name}}}" for name in sorted(unused)}
     unsaid = "the spec states what the endpoint is sent, and has no place for it"
-    return {**reasons, "transcription_model": unsaid, "silence_duration_ms": unsaid}
+    model = {} if "model" in places(sent) else {"model": "the spec has no place {model}"}
+    return {**model, "transcription_model": unsaid, "silence_duration_ms": unsaid}
 
 
 @cache

@@ -94,7 +94,7 @@ def _members(value: object, step: str | int | _Every) -> Sequence[object]:
 
 PLACE: Final = re.compile(r"\{(\$[^{}]*|[a-z_]+)\}")
 # What every message may contain.
-OF_CALL: Final = frozenset({"model", "voice", "instructions", "language", "traceparent", "turn", "text", "played_ms"})
+OF_CALL: Final = frozenset({"model", "language", "traceparent", "turn", "text", "played_ms"})
 AUDIO: Final = "audio"
 OF_FRAME: Final = frozenset({"sequence", "timestamp_ms"})
 _MISSING: Final = object()

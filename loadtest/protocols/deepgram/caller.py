@@ -76,7 +76,7 @@ EncodingName = Literal["linear16", "mulaw", "alaw"]
 _ENCODINGS: Final[Mapping[EncodingName, Encoding]] = {"linear16": "pcm16", "mulaw": "pcmu", "alaw": "pcma"}
 _NAMES: Final = {encoding: name for name, encoding in _ENCODINGS.items()}
 # The neutral options, and the part of the agent that each is in.
-_PARTS: Final = {"transcription_model": "listen", "model": "think", "instructions": "think", "voice": "speak"}
+_PARTS: Final = {"transcription_model": "listen", "model": "think"}
 
 
 def _agent(agent: str | dict[str, Any]) -> str | dict[str, Any]:
@@ -104,8 +104,8 @@ class DeepgramSettings(WireSettings):
 
     # The id of an agent that is configured at Deepgram, or what the message `Settings` has as `agent`.
     agent: Annotated[str | dict[str, Any], AfterValidator(_agent)] | None = None
-    input_encoding: EncodingName | None = None  # None: what the neutral options say, which is linear16 unless set
-    output_encoding: EncodingName | None = None
+    input_encoding: EncodingName = "linear16"
+    output_encoding: EncodingName = "linear16"
     input_rate_hz: Literal[8000, 16000, 24000, 48000] | None = None  # None: 16 kHz, or G.711's
     output_rate_hz: Literal[8000, 16000, 24000, 32000, 48000] | None = None  # None: 24 kHz, or G.711's
     tools: dict[str, Any] = Field(default_factory=dict)  # the result of each function by its name; "*" is any other
@@ -126,11 +126,10 @@ class DeepgramSession:
     agent: str | dict[str, Any]
     turn_controls: frozenset[TurnControl]
 
-    def message(self, traceparent: str | None, metadata: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-        """Return the message `Settings`. The trace and the metadata are tags: the wire has no other place for them."""
+    def message(self, traceparent: str | None) -> dict[str, Any]:
+        """Return the message `Settings`. The trace is a tag: the wire has no other place for it."""
         settings = self.settings
-        trace = () if traceparent is None else ((TRACE_TAG, traceparent),)
-        tags = [*settings.tags, *(f"{name}={value}" for name, value in (*trace, *metadata))]
+        tags = [*settings.tags, *(() if traceparent is None else (f"{TRACE_TAG}={traceparent}",))]
         optional = {
             "tags": tags or None,
             "experimental": settings.experimental,
@@ -156,8 +155,8 @@ def checked_session(options: CallerOptions) -> DeepgramSession:
             "listen.provider"
         )
     settings = read_settings(DeepgramSettings, options.settings, WIRE, known_faults=faults)
-    input_format = _format(settings.input_encoding, options.input_format, settings.input_rate_hz or INPUT_RATE_HZ)
-    output_format = _format(settings.output_encoding, options.output_format, settings.output_rate_hz or OUTPUT_RATE_HZ)
+    input_format = _format(settings.input_encoding, settings.input_rate_hz or INPUT_RATE_HZ)
+    output_format = _format(settings.output_encoding, settings.output_rate_hz or OUTPUT_RATE_HZ)
     faults += _rate_fault("input_rate_hz", settings.input_rate_hz, input_format)
     faults += _rate_fault("output_rate_hz", settings.output_rate_hz, output_format)
     faults += _agent_faults(options, settings.agent)
@@ -177,8 +176,8 @@ def checked_session(options: CallerOptions) -> DeepgramSession:
     )
 
 
-def _format(name: EncodingName | None, otherwise: Encoding, rate_hz: int) -> AudioFormat:
-    encoding = otherwise if name is None else _ENCODINGS[name]
+def _format(name: EncodingName, rate_hz: int) -> AudioFormat:
+    encoding = _ENCODINGS[name]
     return AudioFormat(encoding, rate_hz if encoding == "pcm16" else g711.RATE_HZ)
 
 
@@ -208,11 +207,10 @@ def _whole_agent(options: CallerOptions, agent: dict[str, Any]) -> dict[str, Any
     """Return the agent with what it does not say itself."""
     listening = options.transcription_model or LISTENING_MODEL
     version = "v2" if listening.startswith(_FLUX) else "v1"
-    prompt = {} if options.instructions is None else {"prompt": options.instructions}
     usual = {
         "listen": {"provider": {"type": "deepgram", "version": version, "model": listening}},
-        "think": {"provider": {"type": "open_ai", "model": options.model or THINKING_MODEL}, **prompt},
-        "speak": {"provider": {"type": "deepgram", "model": options.voice or SPEAKING_MODEL}},
+        "think": {"provider": {"type": "open_ai", "model": options.model or THINKING_MODEL}},
+        "speak": {"provider": {"type": "deepgram", "model": SPEAKING_MODEL}},
     }
     whole = {**usual, **agent}
     if options.turn_control == "manual" and _can_force(whole):
@@ -415,7 +413,7 @@ class DeepgramCaller(JsonMessages, CallerProtocol):
         if not self._settings_sent:
             self._settings_sent = True
             self._request_id = optional_text(fields, "request_id")
-            settings = self._session.message(self._traceparent, self._options.metadata)
+            settings = self._session.message(self._traceparent)
             self._send(orjson.dumps(settings).decode())
         return []
 

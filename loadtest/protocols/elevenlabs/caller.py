@@ -163,16 +163,13 @@ class ElevenLabsCaller(JsonMessages, CallerProtocol):
         """
         options, settings = self._options, self._settings
         trace = {} if self._traceparent is None else {TRACE_VARIABLE: self._traceparent}
-        prompt = {"prompt": options.instructions, "llm": options.model}
-        asked = {name: value for name, value in prompt.items() if value is not None}
-        overrides: dict[str, Any] = {"agent": {"prompt": asked}} if asked else {}
-        if options.voice is not None:
-            overrides["tts"] = {"voice_id": options.voice}
+        model = options.model
+        overrides: dict[str, Any] = {} if model is None else {"agent": {"prompt": {"llm": model}}}
         message = {
             "type": "conversation_initiation_client_data",
             "custom_llm_extra_body": settings.custom_llm_extra_body | (trace if settings.trace_in_llm_body else {}),
             "conversation_config_override": merged(overrides, settings.overrides),
-            "dynamic_variables": {**dict(options.metadata), **settings.dynamic_variables, **trace},
+            "dynamic_variables": {**settings.dynamic_variables, **trace},
             **({} if settings.user_id is None else {"user_id": settings.user_id}),
             **settings.initiation,
         }

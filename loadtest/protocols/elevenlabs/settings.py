@@ -162,15 +162,6 @@ class ElevenLabsSettings(WireSettings):
 def elevenlabs_settings(options: CallerOptions) -> ElevenLabsSettings:
     """Return the validated settings. Raises UsageError, one line for each fault, also for options without effect."""
     faults = faults_of_options(options, WIRE, "the agent", "the agent's configuration", names=_OF_THE_AGENT)
-    if (options.input_format, options.output_format) != ("pcm16", "pcm16"):
-        faults.append(
-            f"{WIRE}: the agent's configuration decides the formats: set user_input_audio_format to the agent's"
-        )
-    clashing = sorted(
-        name for name, _ in options.metadata if name == TRACE_VARIABLE or name.startswith(_RESERVED_PREFIX)
-    )
-    if clashing:
-        faults.append(f"{WIRE}: {', '.join(clashing)} is the name of a dynamic variable that others set: rename it")
     return checked_settings(ElevenLabsSettings, options, WIRE, faults)
 
 

@@ -15,7 +15,6 @@ from loadtest.protocols.wire_settings import (
     OF_TEXT,
     OF_TRANSCRIPTS,
     WireSettings,
-    faults_of_formats,
     member_at,
     merged,
     read_settings,
@@ -70,7 +69,6 @@ def gemini_settings(options: CallerOptions) -> GeminiSettings:
     faults: list[str] = []
     if options.transcription_model is not None:
         faults.append(f"{WIRE}: the service chooses its transcription model itself; leave 'transcription_model' out")
-    faults += faults_of_formats(options, WIRE)
     settings = read_settings(GeminiSettings, options.settings, WIRE, known_faults=faults)
     if options.turn_control == "manual":
         unused = {
@@ -142,18 +140,11 @@ def credentials(parts: SplitResult, token: str | None) -> list[tuple[str, str]]:
 def setup_message(options: CallerOptions, settings: GeminiSettings, *, enterprise: bool) -> str:
     """Return the message that a session begins with."""
     config: dict[str, Any] = {"responseModalities": [settings.replies.upper()]}
-    speech: dict[str, Any] = {}
-    if options.voice is not None:
-        speech["voiceConfig"] = {"prebuiltVoiceConfig": {"voiceName": options.voice}}
     if settings.language is not None:
-        speech["languageCode"] = settings.language
-    if speech:
-        config["speechConfig"] = speech
+        config["speechConfig"] = {"languageCode": settings.language}
     setup: dict[str, Any] = {"generationConfig": config}
     if options.model is not None:
         setup["model"] = _model_name(options.model, enterprise=enterprise)
-    if options.instructions is not None:
-        setup["systemInstruction"] = {"parts": [{"text": options.instructions}], "role": "user"}
     if heard := _realtime_input(options, settings):
         setup["realtimeInputConfig"] = heard
     if settings.input_transcription:

@@ -45,7 +45,7 @@ class ConsoleCaller(CallerProtocol):
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError for settings and options that this link does not have."""
-        self._settings = livekit_settings(options, NAME, ConsoleSettings, ("token", "headers", "metadata"))
+        self._settings = livekit_settings(options, NAME, ConsoleSettings, ("token", "headers"))
         self._session = AgentSession()
         self.capabilities = Capabilities(
             input_rate_hz=RATE_HZ,

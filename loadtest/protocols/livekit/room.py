@@ -132,7 +132,7 @@ class RoomCaller(CallerProtocol):
         settings = self._settings
         own = uuid.uuid4().hex if traceparent is None else traceparent.split("-")[1]
         trace = {} if traceparent is None else {"traceparent": traceparent}
-        carried = msgspec.json.encode({**dict(self._options.metadata), **trace}).decode()
+        carried = msgspec.json.encode(trace).decode()
         self._join = JoinRoom(
             url=target_url,
             secret=self._options.token,

@@ -19,7 +19,7 @@ from loadtest.protocols.livekit import messages
 from loadtest.protocols.livekit.messages import SPEAKING, THINKING
 from loadtest.protocols.received import CumulativePartials, seconds_ns
 from loadtest.protocols.transports.protobuf import chosen
-from loadtest.protocols.wire_settings import WireSettings, checked_settings, faults_of_formats, faults_of_options
+from loadtest.protocols.wire_settings import WireSettings, checked_settings, faults_of_options
 
 S = TypeVar("S", bound=WireSettings)
 TEXT_COMES_LATE: Final = (
@@ -36,7 +36,7 @@ def livekit_settings(options: CallerOptions, wire: str, kind: type[S], carries_n
     faults += [
         f"{wire}: the wire cannot carry {name!r}; leave it out" for name in carries_not if getattr(options, name)
     ]
-    return checked_settings(kind, options, wire, [*faults, *faults_of_formats(options, wire)])
+    return checked_settings(kind, options, wire, faults)
 
 
 LATENCIES: Final = (

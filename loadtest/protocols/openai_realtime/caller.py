@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from loadtest.audio import pcm
+from loadtest.audio import pcm as samples
 from loadtest.audio.pcm import Pcm16
-from loadtest.protocols.audio_format import ODD_AUDIO, AudioFormat
+from loadtest.protocols.audio_format import ODD_AUDIO, PCM, AudioFormat
 from loadtest.protocols.base import (
     SUPERSEDED,
     CallerOptions,
@@ -42,14 +42,13 @@ from loadtest.protocols.openai_realtime.dialects import (
     BETA,
     COMMIT,
     GA,
+    RESPONSE_CREATE,
     UPDATE_EVENT_ID,
     Dialect,
-    check_metadata,
     encoded,
     openai_settings,
     parse_beta,
     parse_ga,
-    response_create,
     session_update,
 )
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
@@ -150,14 +149,12 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
     """One conversation of a caller."""
 
     def __init__(self, options: CallerOptions, dialect: Dialect = GA) -> None:
-        """Raises UsageError for metadata that this protocol cannot carry, and for settings that cannot be used."""
-        check_metadata(options.metadata)
+        """Raises UsageError for settings that cannot be used."""
         self._options = options
         self._settings, self._dialect = openai_settings(options, dialect)
         self._tools = CannedTools(self._settings.tools)
-        self._input_format = AudioFormat.of(options.input_format)
         self.capabilities = Capabilities(
-            input_rate_hz=self._input_format.rate_hz,
+            input_rate_hz=PCM.rate_hz,
             frame_ms=FRAME_MS,
             not_observable={},
             audio_is_text=not self._settings.binary_audio,
@@ -166,8 +163,7 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
         )
         self._update_sent = False
         self._ready = False
-        self._requested_output = AudioFormat.of(options.output_format)
-        self._output_format = self._requested_output
+        self._output_format = PCM
         self._response_format: tuple[str | None, AudioFormat] | None = None
         self._responses = Responses()
         self._repeats = RepeatDetector()
@@ -219,8 +215,8 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
         return "session.updated in answer to session.update" if self._update_sent else "session.created"
 
     def audio_message(self, pcm: Pcm16) -> bytes:
-        """Return one frame in the input format: `input_audio_buffer.append`, or the audio itself."""
-        audio = self._input_format.encode(pcm)
+        """Return one frame: `input_audio_buffer.append`, or the audio itself."""
+        audio = samples.to_bytes(pcm)
         if self._settings.binary_audio:
             return audio
         encoded = base64.b64encode(audio)
@@ -230,7 +226,7 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
         """Under manual turn control, commit the audio and request a response."""
         if self._options.turn_control == "server":
             return ()
-        return (COMMIT, response_create(self._options.metadata))
+        return (COMMIT, RESPONSE_CREATE)
 
     def interrupt(self, played_ms: int) -> Sequence[Message]:
         """Cancel the current response, if any, and truncate the latest one to what the caller heard of it."""
@@ -257,13 +253,13 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
             self._ready = True
             events.append(VoiceEvent(EventKind.READY, raw_type, metadata=declared.identity))
         events += [violation(raw_type, sentence, "malformed_message") for sentence in declared.unreadable]
-        if declared.input_format is not None and declared.input_format != self._input_format:
-            sentence = f"the session declares {declared.input_format} for the caller's audio, not {self._input_format}"
+        if declared.input_format is not None and declared.input_format != PCM:
+            sentence = f"the session declares {declared.input_format} for the caller's audio, not {PCM}"
             events.append(violation(raw_type, sentence, "audio_format"))
         if declared.output_format is not None:
             self._output_format = declared.output_format
-            if declared.output_format != self._requested_output:
-                sentence = f"the session declares {declared.output_format}, not {self._requested_output} as requested"
+            if declared.output_format != PCM:
+                sentence = f"the session declares {declared.output_format}, not {PCM} as requested"
                 events.append(violation(raw_type, f"{sentence}; decoded as declared", "audio_format"))
         return events
 
@@ -377,7 +373,7 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
         if declared.encoding == "pcm16":
             audio = self._reply.whole_samples(response_id, item_id, data)
         else:
-            audio = pcm.to_bytes(declared.decode(data))
+            audio = samples.to_bytes(declared.decode(data))
         if not audio:
             return [VoiceEvent(EventKind.OTHER, raw_type, response_id=response_id, item_id=item_id)]
         self._responses.carry(response_id, "audio")
@@ -431,7 +427,7 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
         """Answer the tool calls of a response that is done with their canned results, and ask for the next one."""
         answers, unknown = self._tools.answers()
         if answers:
-            self._send(*answers, response_create(self._options.metadata))
+            self._send(*answers, RESPONSE_CREATE)
         return [unknown_tool(raw_type, name) for name in unknown]
 
     def _reply_ids(self, fields: Json) -> tuple[str | None, str | None]:

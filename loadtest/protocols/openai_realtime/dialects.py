@@ -3,7 +3,6 @@
 Their events differ mostly in names, which need no dialect: every caller understands all of them (`names`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -11,8 +10,7 @@ import orjson
 from pydantic import AfterValidator, Field
 
 from loadtest.audio import g711
-from loadtest.errors import UsageError
-from loadtest.protocols.audio_format import HIGHEST_RATE_HZ, LOWEST_RATE_HZ, MEDIA_TYPES, AudioFormat, Encoding
+from loadtest.protocols.audio_format import HIGHEST_RATE_HZ, LOWEST_RATE_HZ, MEDIA_TYPES, PCM, AudioFormat, Encoding
 from loadtest.protocols.base import CallerOptions, TurnControl
 from loadtest.protocols.headers import header_fault
 from loadtest.protocols.json_fields import as_object
@@ -176,16 +174,11 @@ def openai_settings(options: CallerOptions, dialect: Dialect) -> tuple[OpenAIRea
         faults.append(f"{wire}: binary_audio: the dialect {dialect.name!r} has audio in JSON only; binary: {able}")
     if options.turn_control not in dialect.turn_controls:
         faults.append(f"{wire}: the dialect {dialect.name!r} cannot leave the end of turns to the caller")
-    if not dialect.states_formats and {options.input_format, options.output_format} != {"pcm16"}:
-        faults.append(f"{wire}: the dialect {dialect.name!r} has PCM only")
     refuse(faults)
     return settings, dialect
 
 
 UPDATE_EVENT_ID: Final = "voiceprobe-session-update"
-MAX_METADATA_PAIRS: Final = 16
-MAX_METADATA_KEY_CHARS: Final = 64
-MAX_METADATA_VALUE_CHARS: Final = 512
 
 
 def session_update(options: CallerOptions, dialect: Dialect, settings: OpenAIRealtimeSettings) -> str:
@@ -195,56 +188,33 @@ def session_update(options: CallerOptions, dialect: Dialect, settings: OpenAIRea
     detection: dict[str, object] | None = None if options.turn_control == "manual" else {"type": "server_vad"}
     if detection is not None and options.silence_duration_ms is not None:
         detection["silence_duration_ms"] = options.silence_duration_ms
-    voice = {} if options.voice is None else {"voice": options.voice}
-    input_format, output_format = AudioFormat.of(options.input_format), AudioFormat.of(options.output_format)
     transport = {"transport": "binary"} if settings.binary_audio else {}
-    heard: dict[str, Any] = {"format": ga_object(input_format), **transport}
-    spoken: dict[str, Any] = {"format": ga_object(output_format), **transport}
+    heard: dict[str, Any] = {"format": ga_object(PCM), **transport}
+    spoken: dict[str, Any] = {"format": ga_object(PCM), **transport}
     session: dict[str, Any]
     match dialect.session:
         case "ga":
             heard |= {"transcription": transcription} if transcription else {}
-            audio = {"input": {**heard, "turn_detection": detection}, "output": spoken | voice}
+            audio = {"input": {**heard, "turn_detection": detection}, "output": spoken}
             session = {"type": "realtime", "output_modalities": ["audio"], "audio": audio}
-        case "xai":  # GA's formats, and turn detection and voice at the top
+        case "xai":  # GA's formats, and turn detection at the top
             heard = {"format": heard["format"], "transcription": transcription, **transport}
             audio = {"input": heard, "output": spoken}
-            session = {"turn_detection": detection, "audio": audio, **voice}
+            session = {"turn_detection": detection, "audio": audio}
         case "beta":
-            session = {"modalities": ["text", "audio"], "turn_detection": detection, **voice}
+            session = {"modalities": ["text", "audio"], "turn_detection": detection}
             if dialect.states_formats:
-                session["input_audio_format"] = beta_name(input_format)
-                session["output_audio_format"] = beta_name(output_format)
+                session["input_audio_format"] = session["output_audio_format"] = beta_name(PCM)
             if transcription:
                 session["input_audio_transcription"] = transcription
-    if options.instructions is not None:
-        session["instructions"] = options.instructions
     return encoded("session.update", event_id=UPDATE_EVENT_ID, session=merged(session, settings.session))
 
 
 # Ends the caller's turn (manual turn control).
 COMMIT: Final = '{"type":"input_audio_buffer.commit"}'
-
-
-def response_create(metadata: Sequence[tuple[str, str]]) -> str:
-    """Request a response; the metadata comes back with it."""
-    return encoded("response.create", response={"metadata": dict(metadata)} if metadata else {})
+RESPONSE_CREATE: Final = '{"type":"response.create","response":{}}'
 
 
 def encoded(kind: str, **fields: object) -> str:
     """Return an event that a caller sends."""
     return orjson.dumps({"type": kind, **fields}).decode()
-
-
-def check_metadata(metadata: Sequence[tuple[str, str]]) -> None:
-    """Check metadata. Raises UsageError for metadata that this protocol cannot carry."""
-    if len(metadata) > MAX_METADATA_PAIRS:
-        raise UsageError(
-            f"{len(metadata)} metadata pairs are too many; OpenAI Realtime allows at most {MAX_METADATA_PAIRS}"
-        )
-    for key, value in metadata:
-        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
-            raise UsageError(
-                f"the metadata pair {key[:MAX_METADATA_KEY_CHARS]!r} is too long: use "
-                f"at most {MAX_METADATA_KEY_CHARS} characters for the key and {MAX_METADATA_VALUE_CHARS} for the value"
-            )

@@ -40,7 +40,7 @@ from loadtest.protocols.json_fields import (
 from loadtest.protocols.pipecat.rtvi import LABEL, VERSION, RtviSession, client_ready, disconnect, eval_connect, trace
 from loadtest.protocols.received import malformed
 from loadtest.protocols.transports.protobuf import BYTES, COUNT, LONG, STRING, Fields, decoded, message_class
-from loadtest.protocols.wire_settings import WireSettings, checked_settings, faults_of_formats, faults_of_options
+from loadtest.protocols.wire_settings import WireSettings, checked_settings, faults_of_options
 
 RtviVersion = Annotated[str, pydantic.Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")]
 
@@ -55,7 +55,7 @@ class PipecatSettings(WireSettings):
 
 def faults_of_the_bot(options: CallerOptions, wire: str) -> list[str]:
     """Return a sentence for each option that has no effect on a bot."""
-    return [*faults_of_options(options, wire, "the bot", "the bot's code"), *faults_of_formats(options, wire)]
+    return faults_of_options(options, wire, "the bot", "the bot's code")
 
 
 _NAMED: Final[Fields] = {"id": (1, LONG), "name": (2, STRING)}
@@ -161,9 +161,9 @@ class PipecatCaller(CallerProtocol):
         """Send the trace of this turn to the bot's code, if there is one."""
         del spoken
         self._turns += 1
-        if self._traceparent is None and not self._options.metadata:
+        if self._traceparent is None:
             return ()
-        return (self.encoded(trace(self._traceparent, self._turns, self._options.metadata)),)
+        return (self.encoded(trace(self._traceparent, self._turns)),)
 
     def goodbye(self) -> Sequence[Message]:
         """Ask the bot to end its pipeline."""

@@ -54,13 +54,9 @@ def client_ready(version: str) -> str:
     return rtvi("client-ready", READY_ID, {"version": version, "about": {"library": LIBRARY}})
 
 
-def trace(traceparent: str | None, turn: int, metadata: tuple[tuple[str, str], ...]) -> str:
+def trace(traceparent: str, turn: int) -> str:
     """Encode the message that gives the bot's code the trace of the next turn."""
-    data: dict[str, object] = {"turn": turn}
-    if traceparent is not None:
-        data["traceparent"] = traceparent
-    if metadata:
-        data["metadata"] = dict(metadata)
+    data = {"turn": turn, "traceparent": traceparent}
     return rtvi("client-message", f"{TRACE_ID}-{turn}", {"t": "trace", "d": data})
 
 

@@ -290,7 +290,7 @@ class SmallWebRtcCaller(CallerProtocol):
         """Put the trace into the headers of the requests, and into the data that the bot's code gets."""
         self._traceparent = traceparent
         headers = bearer_headers(self._options.token, traceparent)
-        data: dict[str, Any] = {**dict(self._options.metadata), **self._settings.request_data}
+        data = dict(self._settings.request_data)
         if traceparent is not None:
             data.setdefault("traceparent", traceparent)
         request = OpenRequest(target_url, (*headers, *self._options.headers))
@@ -363,9 +363,9 @@ class SmallWebRtcCaller(CallerProtocol):
         """Send the trace of this turn to the bot's code, if there is one."""
         del spoken
         self._turns += 1
-        if self._traceparent is None and not self._options.metadata:
+        if self._traceparent is None:
             return ()
-        return (trace(self._traceparent, self._turns, self._options.metadata),)
+        return (trace(self._traceparent, self._turns),)
 
     def goodbye(self) -> Sequence[Outgoing]:
         """Ask the bot to end its pipeline."""

@@ -410,10 +410,10 @@ class StagesCaller(CallerProtocol):
         self._question = text
         reply = self._reply = StageReply(self._name("reply"))
         if "llm" in self._stages:
-            instructions = self._options.instructions
+            instructions = self._settings.llm_instructions
             system = [] if instructions is None else [{"role": "system", "content": instructions}]
             messages = [*system, *self._history, {"role": "user", "content": text}]
-            body = chat_body(messages, self._settings, dict(self._options.metadata))
+            body = chat_body(messages, self._settings)
             self._send(self._start(self._name("llm"), AnswerReader(), body))
             return
         reply.waiting.append(text)

@@ -123,9 +123,7 @@ class TranscriptionReader(TypedEventReader):
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
-def chat_body(
-    messages: Sequence[Mapping[str, str]], settings: StageSettings, metadata: Mapping[str, str] | None = None
-) -> bytes:
+def chat_body(messages: Sequence[Mapping[str, str]], settings: StageSettings) -> bytes:
     """Return the body of the request for the answer to these messages, streamed with its usage."""
     body: dict[str, object] = {
         "messages": list(messages),
@@ -136,8 +134,6 @@ def chat_body(
         body["model"] = settings.llm_model
     if settings.llm_max_tokens is not None:
         body["max_tokens"] = settings.llm_max_tokens
-    if metadata:
-        body["metadata"] = dict(metadata)
     return orjson.dumps(body | settings.llm_body)
 
 

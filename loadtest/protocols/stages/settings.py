@@ -124,6 +124,7 @@ class StageSettings(WireSettings):
     llm_url: BaseUrl | None = None
     llm_model: str | None = None
     llm_key: Key | None = None
+    llm_instructions: str | None = None
     llm_max_tokens: int | None = Field(default=None, ge=1)  # of one answer
     llm_body: dict[str, Any] = Field(default_factory=dict)  # further members of the request
     history: bool = True  # whether a request contains the turns before it
@@ -159,7 +160,7 @@ class StageSettings(WireSettings):
 _SAME: Final[Mapping[StageName, Mapping[str, str]]] = {
     "asr": {"transcription_model": "asr_model"},
     "llm": {"model": "llm_model"},
-    "tts": {"voice": "tts_voice"},
+    "tts": {},
 }
 # Of the language model, by their names; those of the other stages begin with the stage's.
 _OF_LLM: Final = frozenset({"history", "partials"})
@@ -200,9 +201,8 @@ def _sources(stages: frozenset[StageName]) -> dict[str, list[str]]:
 def _without_effect(stages: frozenset[StageName]) -> dict[str, str]:
     """Return the options that no stage of the wire has a use for, each with the reason."""
     used = {option for sources in _sources(stages).values() for option in sources}
-    reasons = {"silence_duration_ms": CALLER_ENDS_TURNS}
-    reasons |= {option: f"it has no {stage}" for stage in STAGES for option in _SAME[stage] if option not in used}
-    return reasons if "llm" in stages else {**reasons, "instructions": "it has no llm"}
+    unused = {option: f"it has no {stage}" for stage in STAGES for option in _SAME[stage] if option not in used}
+    return {"silence_duration_ms": CALLER_ENDS_TURNS, **unused}
 
 
 def _stage_of(setting: str) -> StageName | None:

@@ -133,14 +133,9 @@ def telephony_settings(options: CallerOptions, wire: TelephonyWire) -> Telephony
         faults.append(f"{wire.name}: on a telephone call the agent detects the end of turns: leave out manual turns")
     settings = read_settings(TelephonySettings, options.settings, wire.name, known_faults=faults)
     faults += _faults(settings, wire)
-    faults += _parameter_faults(parameters_of(options, settings), wire)
+    faults += _parameter_faults(settings.parameters, wire)
     refuse(faults)
     return settings
-
-
-def parameters_of(options: CallerOptions, settings: TelephonySettings) -> dict[str, str]:
-    """Return the custom parameters without the trace: the neutral metadata, and the wire's own, which win."""
-    return {**dict(options.metadata), **settings.parameters}
 
 
 def _faults(settings: TelephonySettings, wire: TelephonyWire) -> list[str]:
@@ -233,7 +228,7 @@ class TelephonyCaller(JsonMessages, CallerProtocol):
             to_number=settings.to_number,
             encoding=settings.encoding_of(wire),
             format=self._format,
-            parameters={**parameters_of(self._options, settings), **trace},
+            parameters={**settings.parameters, **trace},
         )
         if settings.webhook is not None:
             request = WEBHOOKS[wire.name].request(settings.webhook, self._call, self._options.token, traceparent)

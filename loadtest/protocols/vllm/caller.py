@@ -40,11 +40,6 @@ from telemetry.model.recent import RecentDict
 WIRE: Final = "vllm-realtime"
 FRAME_MS: Final = 20
 MAX_ITEMS: Final = 64  # remembered at once
-_WITHOUT_EFFECT: Final = {
-    "voice": "it has no tts",
-    "instructions": "it has no llm",
-    "silence_duration_ms": CALLER_ENDS_TURNS,
-}
 # Errors after which no utterance of this session can be recognized.
 FATAL_ERRORS: Final = frozenset({"model_not_validated", "model_not_found", "session_limit_reached"})
 # Errors about the utterance under way: no transcript of it comes.
@@ -74,7 +69,7 @@ class VllmCaller(JsonMessages, CallerProtocol):
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError with all faults of the settings."""
         self._options = options
-        faults = faults_without_effect(options, WIRE, _WITHOUT_EFFECT)
+        faults = faults_without_effect(options, WIRE, {"silence_duration_ms": CALLER_ENDS_TURNS})
         faults += faults_of_two(WIRE, {"transcription_model": options.transcription_model, "model": options.model})
         self._settings = checked_settings(VllmSettings, options, WIRE, faults)
         self._is_vllm = self._settings.server == "vllm"

@@ -140,11 +140,7 @@ class WyomingSettings(WireSettings):
 
 def wyoming_settings(options: CallerOptions) -> WyomingSettings:
     """Return the settings, completed by the neutral options. Raises UsageError with all faults."""
-    faults = faults_without_effect(
-        options,
-        WIRE,
-        {"instructions": "its services have none", "silence_duration_ms": CALLER_ENDS_TURNS},
-    )
+    faults = faults_without_effect(options, WIRE, {"silence_duration_ms": CALLER_ENDS_TURNS})
     settings = read_settings(WyomingSettings, options.settings, WIRE, known_faults=faults)
     only_asr = settings.stages == ("asr",)
     faults += [
@@ -152,17 +148,15 @@ def wyoming_settings(options: CallerOptions) -> WyomingSettings:
         for name, stage in _OF_STAGE.items()
         if name in settings.model_fields_set and stage not in settings.stages
     ]
-    absent = {"transcription_model": "asr", "voice": "tts"}
-    reasons = {name: f"{stage} is not a stage" for name, stage in absent.items() if stage not in settings.stages}
+    reasons = {} if "asr" in settings.stages else {"transcription_model": "asr is not a stage"}
     if not only_asr:
         reasons["model"] = "only its recognizer has a choice of models: the transcription model"
     faults += faults_without_effect(options, WIRE, reasons)
     models = {"transcription_model": options.transcription_model, "model": options.model if only_asr else None}
     faults += faults_of_two(WIRE, {**models, "asr_model": settings.asr_model})
-    faults += faults_of_two(WIRE, {"voice": options.voice, "the setting voice": settings.voice})
     refuse(faults)
     model = settings.asr_model or models["transcription_model"] or models["model"]
-    return settings.model_copy(update={"asr_model": model, "voice": settings.voice or options.voice})
+    return settings.model_copy(update={"asr_model": model})
 
 
 FRAME_MS: Final = 20

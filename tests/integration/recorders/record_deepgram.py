@@ -101,7 +101,7 @@ CLIENT = {
             {"provider": {"type": "open_ai", "model": "gpt-4.1-mini"}, "prompt": "Be brief."},
             "aura-2-apollo-en",
         ),
-        tags=["nightly", f"traceparent={TRACE}", "shift=late"],
+        tags=["nightly", f"traceparent={TRACE}"],
         experimental=True,
         flags=types.AgentV1SettingsFlags(history=False),
         mip_opt_out=True,

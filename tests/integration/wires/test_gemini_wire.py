@@ -83,10 +83,17 @@ def ours() -> list[dict[str, Any]]:
         "end_sensitivity": "low",
         "prefix_padding_ms": 20,
         "interruptible": False,
-        "setup": {"tools": [{"functionDeclarations": [{"name": "light"}]}], "generationConfig": {"seed": 7}},
+        "setup": {
+            "tools": [{"functionDeclarations": [{"name": "light"}]}],
+            "generationConfig": {
+                "seed": 7,
+                "speechConfig": {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Puck"}}},
+            },
+            "systemInstruction": {"parts": [{"text": "hi"}], "role": "user"},
+        },
         "tools": {"light": {"state": "on"}},
     }
-    options = CallerOptions(model="m", voice="Puck", instructions="hi", silence_duration_ms=300, settings=settings)
+    options = CallerOptions(model="m", silence_duration_ms=300, settings=settings)
     automatic, manual = GeminiCaller(options), GeminiCaller(CallerOptions("manual", model="m"))
     manual.receive(b'{"toolCall":{"functionCalls":[{"id":"1","name":"none"}]}}')
     automatic.receive(b'{"toolCall":{"functionCalls":[{"id":"1","name":"light"}]}}')

@@ -109,10 +109,8 @@ def test_an_error_ends_the_call_with_its_cause(tmp_path: Path, option: str) -> N
     assert ("refused" in (turn.outcome_reason or "")) == (option == "refuse")
 
 
-G711 = CallerOptions("manual", input_format="pcmu", output_format="pcma")
-NEUTRAL = CallerOptions(
-    model="gpt-4.1-mini", transcription_model="nova-3", voice="aura-2-apollo-en", instructions="Hi."
-)
+G711 = CallerOptions("manual", settings={"input_encoding": "mulaw", "output_encoding": "alaw"})
+NEUTRAL = CallerOptions(model="gpt-4.1-mini", transcription_model="nova-3")
 OPTIONS = [
     G711,
     NEUTRAL,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from loadtest.audio import g711
-from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions, EventKind, VoiceEvent
 from loadtest.protocols.openai_realtime.caller import OpenAIRealtimeCaller
 from loadtest.protocols.openai_realtime.dialects import BETA, GA, Dialect
@@ -92,7 +91,7 @@ def test_update_is_sent_once_after_session_and_makes_it_ready() -> None:
 
 def test_the_session_that_is_asked_for() -> None:
     manual = new(turn_control="manual")
-    flat = new(BETA, input_format="pcmu", voice="v", instructions="x", silence_duration_ms=200)
+    flat = new(BETA, settings={"session": {"voice": "v", "instructions": "x"}}, silence_duration_ms=200)
     heard(manual, CREATED)
     (update,) = sent(manual.pending())
     assert update["session"]["audio"]["input"]["turn_detection"] is None
@@ -101,7 +100,7 @@ def test_the_session_that_is_asked_for() -> None:
     (update,) = sent(flat.pending())
     assert update["session"] == {
         "modalities": ["text", "audio"],
-        "input_audio_format": "g711_ulaw",
+        "input_audio_format": "pcm16",
         "output_audio_format": "pcm16",
         "input_audio_transcription": {"model": "gpt-4o-mini-transcribe"},
         "turn_detection": {"type": "server_vad", "silence_duration_ms": 200},
@@ -189,18 +188,17 @@ def test_a_response_that_declares_its_own_format() -> None:
 
 @pytest.mark.parametrize(("name", "decode"), [("pcmu", g711.ulaw_decode), ("pcma", g711.alaw_decode)])
 def test_g711_replies_become_pcm(name: Any, decode: Any) -> None:
-    (event,) = heard(ready(output_format=name), delta(bytes(range(256))))
+    caller = ready()
+    heard(caller, session(**declared("output", type=f"audio/{name}")))
+    (event,) = heard(caller, delta(bytes(range(256))))
     assert (event.rate_hz, event.audio) == (8000, decode(bytes(range(256))).astype("<i2").tobytes())
 
 
-def test_a_frame_is_base64_of_the_input_format() -> None:
+def test_a_frame_is_base64_of_the_samples() -> None:
     message = json.loads(new().audio_message(np.array([1, -2], np.int16)))
     assert message["type"] == "input_audio_buffer.append"
     assert base64.b64decode(message["audio"]) == b"\x01\x00\xfe\xff"
-    telephone = new(input_format="pcmu")
-    assert (new().capabilities.input_rate_hz, telephone.capabilities.input_rate_hz) == (24_000, 8_000)
-    message = json.loads(telephone.audio_message(np.zeros(160, np.int16)))
-    assert base64.b64decode(message["audio"]) == b"\xff" * 160
+    assert new().capabilities.input_rate_hz == 24_000
 
 
 def failed(status: str, **details: Any) -> str:
@@ -283,9 +281,9 @@ def test_cumulative_partials_of_a_dialect() -> None:
 
 def test_the_end_of_a_turn_is_sent_only_where_it_is_the_callers() -> None:
     assert list(ready().end_turn()) == []
-    assert sent(ready(turn_control="manual", metadata=(("k", "v"),)).end_turn()) == [
+    assert sent(ready(turn_control="manual").end_turn()) == [
         {"type": "input_audio_buffer.commit"},
-        {"type": "response.create", "response": {"metadata": {"k": "v"}}},
+        {"type": "response.create", "response": {}},
     ]
 
 
@@ -346,13 +344,6 @@ def test_a_malformed_message_is_an_error_with_a_sentence(message: str, reason: s
     (event,) = new().receive(message)
     assert (event.kind, event.fatal) == (EventKind.ERROR, False)
     assert reason in (event.message or "")
-
-
-def test_metadata_that_the_wire_cannot_carry() -> None:
-    with pytest.raises(UsageError, match="17 metadata pairs"):
-        new(metadata=tuple((f"k{n}", "v") for n in range(17)))
-    with pytest.raises(UsageError, match="is too long"):
-        new(metadata=(("k", "v" * 513),))
 
 
 def test_the_beta_has_a_name_of_its_own() -> None:

@@ -266,9 +266,13 @@ def test_beta_session_and_response_are_flat() -> None:
 
 OPTIONS = {
     "defaults": CallerOptions(),
-    "manual": CallerOptions(turn_control="manual", metadata=(("traceparent", "00-1-2-01"),)),
-    "telephone": CallerOptions(input_format="pcmu", output_format="pcma", silence_duration_ms=300),
-    "all": CallerOptions(model="m", transcription_model="whisper-1", voice="alloy", instructions="Be brief."),
+    "manual": CallerOptions(turn_control="manual"),
+    "silence": CallerOptions(silence_duration_ms=300),
+    "all": CallerOptions(
+        model="m",
+        transcription_model="whisper-1",
+        settings={"session": {"instructions": "Be brief.", "audio": {"output": {"voice": "alloy"}}}},
+    ),
 }
 
 
@@ -290,10 +294,10 @@ def test_client_events(options: CallerOptions) -> None:
 
 
 def test_the_session_update_is_read_by_the_official_types() -> None:
-    caller = OpenAIRealtimeCaller(OPTIONS["telephone"])
+    caller = OpenAIRealtimeCaller(OPTIONS["silence"])
     caller.receive('{"type":"session.created"}')
     session = CLIENT.validate_json(str(caller.pending()[0])).session
-    assert session.audio.input.format.type == "audio/pcmu"
-    assert session.audio.output.format.type == "audio/pcma"
+    assert session.audio.input.format.type == "audio/pcm"
+    assert session.audio.output.format.type == "audio/pcm"
     assert session.audio.input.turn_detection.silence_duration_ms == 300
     assert session.audio.input.transcription.model == "gpt-4o-mini-transcribe"

@@ -247,10 +247,9 @@ class TestReply:
 
 
 @pytest.mark.parametrize("dialect", [GA, BETA], ids=lambda dialect: dialect.name)
-@pytest.mark.parametrize("form", ["pcm16", "pcmu", "pcma"])
-def test_the_two_roles_complete_a_turn_together(dialect: Dialect, form: Any) -> None:
+def test_the_two_roles_complete_a_turn_together(dialect: Dialect) -> None:
     """Other tests find symmetric mistakes; this one shows that the two roles work together."""
-    options = CallerOptions(turn_control="manual", input_format=form, output_format=form, metadata=(("k", "v"),))
+    options = CallerOptions(turn_control="manual")
     caller, session = OpenAIRealtimeCaller(options, dialect), new(beta=dialect is BETA)
     caller.receive(session.created())
     ((asked,),) = [session.receive(message) for message in caller.pending()]
@@ -260,7 +259,7 @@ def test_the_two_roles_complete_a_turn_together(dialect: Dialect, form: Any) -> 
     tone = (3000 * np.sin(np.arange(480) / 9)).astype(np.int16)
     (append,) = session.receive(caller.audio_message(tone))
     assert isinstance(append, AppendAudio)
-    assert np.abs(append.pcm.astype(int) - tone).max() < (1 if form == "pcm16" else 150)
+    assert append.pcm.tolist() == tone.tolist()
     assert [type(c) for m in caller.end_turn() for c in session.receive(m)] == [Commit, CreateResponse]
     reply = session.reply(metadata={"k": "v"})
     messages = [reply.created(), *reply.text_delta("hi"), *reply.audio_delta(tone), *reply.done()]

@@ -171,8 +171,6 @@ def test_built_in_objectives_follow_wire_where_none_were_kept() -> None:
 OPTIONS: dict[str, Any] = {
     "model": "marked-model",
     "transcription_model": "marked-recognizer",
-    "voice": "marked-voice",
-    "instructions": "Marked instructions.",
     "silence_duration_ms": 4711,
 }
 
@@ -226,9 +224,7 @@ def test_the_model_of_a_wire_of_one_stage_is_that_of_its_stage(name: str, settin
         ("asr", {"model": "a", "transcription_model": "b"}),
         ("vllm-realtime", {"model": "a", "transcription_model": "b"}),
         ("http-cascade", {"transcription_model": "a", "settings": {"asr_model": "b"}}),
-        ("http-cascade", {"voice": "a", "settings": {"tts_voice": "b"}}),
         ("wyoming", {"transcription_model": "a", "settings": {"asr_model": "b"}}),
-        ("wyoming", {"voice": "a", "settings": {"voice": "b"}}),
     ],
 )
 def test_two_different_values_of_one_thing_are_refused(name: str, options: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ SPEC: dict[str, Any] = {
     "name": "test",
     "type": "$.event",
     "open": {
-        "query": {"agent": "{model}", "voice": "{voice}"},
+        "query": {"agent": "{model}", "turn": "{text}"},
         "headers": {"X-Trace": "{traceparent}", "Authorization": "Token secret"},
         "subprotocols": ["voice.v1"],
         "send": [{"event": "hello", "trace": "{traceparent}"}],
@@ -390,10 +390,10 @@ def test_no_text_makes_the_reader_of_paths_fail_otherwise(text: str) -> None:
 def test_template_values_are_filled_and_empty_members_left_out() -> None:
     template = {
         "id": "{$.id}",
-        "list": ["{model}", "{voice}"],
+        "list": ["{model}", "{language}"],
         "text": "turn {turn} of {model}",
-        "voice": "{voice}",
+        "language": "{language}",
         "n": 1,
     }
-    message = filled(template, {"model": "m", "voice": None, "turn": 3}, {"id": 7})
+    message = filled(template, {"model": "m", "language": None, "turn": 3}, {"id": 7})
     assert message == {"id": 7, "list": ["m"], "text": "turn 3 of m", "n": 1}

@@ -54,12 +54,12 @@ def test_no_message_of_the_package_is_unknown_or_malformed(name: str) -> None:
 
 
 EVERYTHING = CallerOptions(
-    model="gpt-4.1-mini",
     transcription_model="nova-3",
-    voice="aura-2-apollo-en",
-    instructions="Be brief.",
-    metadata=(("shift", "late"),),
     settings={
+        "agent": {
+            "think": {"provider": {"type": "open_ai", "model": "gpt-4.1-mini"}, "prompt": "Be brief."},
+            "speak": {"provider": {"type": "deepgram", "model": "aura-2-apollo-en"}},
+        },
         "input_rate_hz": 48000,
         "output_rate_hz": 16000,
         "tags": ["nightly"],
@@ -76,7 +76,6 @@ CONFIGURED = CallerOptions(settings={"agent": AGENT_ID, "input_rate_hz": 24000, 
     [
         ("usual", CallerOptions(), None),
         ("everything", EVERYTHING, TRACE),
-        ("manual-g711", CallerOptions("manual", input_format="pcmu", output_format="pcmu"), None),
         (
             "manual-g711",
             CallerOptions("manual", settings=dict.fromkeys(("input_encoding", "output_encoding"), "mulaw")),
@@ -115,8 +114,7 @@ def test_key_and_trace_are_in_headers_and_path_is_completed() -> None:
         (CallerOptions(), 16_000, b"\x01\x00\xfe\xff"),
         (CallerOptions(settings={"input_rate_hz": 24000}), 24_000, b"\x01\x00\xfe\xff"),
         (CallerOptions(settings={"input_rate_hz": 48000}), 48_000, b"\x01\x00\xfe\xff"),
-        (CallerOptions(input_format="pcmu"), 8_000, b"\xff\x7f"),  # ITU-T G.711
-        (CallerOptions(input_format="pcmu", settings={"input_encoding": "linear16"}), 16_000, b"\x01\x00\xfe\xff"),
+        (CallerOptions(settings={"input_encoding": "mulaw"}), 8_000, b"\xff\x7f"),  # ITU-T G.711
     ],
 )
 def test_a_frame_is_nothing_but_audio(options: CallerOptions, rate_hz: int, audio: bytes) -> None:
@@ -127,7 +125,7 @@ def test_a_frame_is_nothing_but_audio(options: CallerOptions, rate_hz: int, audi
 
 
 def test_a_reply_in_g711_is_decoded() -> None:
-    _, event = get(DeepgramCaller(CallerOptions(output_format="pcmu")), b"\xff\x00")
+    _, event = get(DeepgramCaller(CallerOptions(settings={"output_encoding": "mulaw"})), b"\xff\x00")
     assert (event.kind, event.rate_hz) == (KIND.AUDIO, 8_000)
     assert np.frombuffer(event.audio or b"", "<i2").tolist() == [0, -32124]
 
@@ -248,9 +246,7 @@ def test_options_that_contradict_the_settings_are_named_at_once() -> None:
             "manual",
             model="m",
             transcription_model="flux-general-en",
-            voice="v",
-            input_format="pcmu",
-            settings={"input_rate_hz": 16000, "agent": {"listen": nova, "think": {}}},
+            settings={"input_encoding": "mulaw", "input_rate_hz": 16000, "agent": {"listen": nova, "think": {}}},
         )
     )
     assert len(lines) == 4, lines
@@ -259,7 +255,7 @@ def test_options_that_contradict_the_settings_are_named_at_once() -> None:
 
 
 def test_agent_configured_at_deepgram_takes_no_options() -> None:
-    assert len(faults(CallerOptions(model="m", voice="v", instructions="i", settings={"agent": "a"}))) == 3
+    assert len(faults(CallerOptions(model="m", transcription_model="t", settings={"agent": "a"}))) == 2
     both = DeepgramCaller(CallerOptions("manual", settings={"agent": "a"})).capabilities.turn_controls
     assert both == {"server", "manual"}
     assert faults(CallerOptions(settings={"agent": ""}))
@@ -272,10 +268,10 @@ def test_agent_settings_are_sent_unchanged() -> None:
         "listen": {"provider": provider},
         "think": [{"provider": {"type": "anthropic", "model": "claude"}}, {"provider": {"type": "open_ai"}}],
     }
-    caller = DeepgramCaller(CallerOptions("manual", voice="aura-2-apollo-en", settings={"agent": agent}))
+    caller = DeepgramCaller(CallerOptions("manual", settings={"agent": agent}))
     get(caller, "welcome")
     (message,) = sent(caller)
     listen = {"provider": {"eot_threshold": 1.0, **provider}}
-    speak = {"provider": {"type": "deepgram", "model": "aura-2-apollo-en"}}
+    speak = {"provider": {"type": "deepgram", "model": "aura-2-thalia-en"}}
     assert message["agent"] == {**agent, "listen": listen, "speak": speak}
     assert "eot_threshold" not in json.dumps(agent), "the scenario's own settings stay as they are"

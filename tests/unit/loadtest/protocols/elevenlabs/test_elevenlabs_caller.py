@@ -336,10 +336,12 @@ def test_without_a_trace_none_is_sent() -> None:
 
 def test_overrides_in_settings_win_and_nothing_else_is_changed() -> None:
     assert first()["conversation_config_override"] == {}
-    overrides = {"agent": {"prompt": {"llm": "other"}, "language": "de"}}
-    opening = first(model="gpt", instructions="Be brief.", settings={"overrides": overrides})
-    prompt = {"prompt": "Be brief.", "llm": "other"}
+    overrides = {"agent": {"prompt": {"prompt": "Be brief."}, "language": "de"}}
+    opening = first(model="gpt", settings={"overrides": overrides})
+    prompt = {"prompt": "Be brief.", "llm": "gpt"}
     assert opening["conversation_config_override"] == {"agent": {"prompt": prompt, "language": "de"}}
+    wins = first(model="gpt", settings={"overrides": {"agent": {"prompt": {"llm": "other"}}}})
+    assert wins["conversation_config_override"] == {"agent": {"prompt": {"llm": "other"}}}
 
 
 def test_a_frame_has_the_format_of_the_settings() -> None:
@@ -360,8 +362,6 @@ def test_all_faults_are_reported_at_once() -> None:
         turn_control="manual",
         transcription_model="scribe",
         silence_duration_ms=200,
-        output_format="pcmu",
-        metadata=(("traceparent", "x"),),
         settings={
             "user_input_audio_format": "mp3_44100",
             "frame_ms": 25,
@@ -379,8 +379,6 @@ def test_all_faults_are_reported_at_once() -> None:
         "'transcription_model'",
         "'silence_duration_ms'",
         "'manual'",
-        "formats",
-        "traceparent",
         "'user_input_audio_format'",
         "'frame_ms'",
         "tentativ",

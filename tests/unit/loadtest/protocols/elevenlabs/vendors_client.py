@@ -13,12 +13,12 @@ TOOLS: Final = {"weather": "sunny in Paris"}
 # Every member that a setting or an option can give the first message.
 FULL_OPTIONS: Final = CallerOptions(
     model="gpt-4o",
-    voice="voice_1",
-    instructions="Be brief.",
-    metadata=(("cohort", "a"),),
     settings={
-        "overrides": {"agent": {"first_message": "Hello.", "language": "en"}},
-        "dynamic_variables": {"name": "Ada", "age": 36, "member": True},
+        "overrides": {
+            "agent": {"prompt": {"prompt": "Be brief."}, "first_message": "Hello.", "language": "en"},
+            "tts": {"voice_id": "voice_1"},
+        },
+        "dynamic_variables": {"cohort": "a", "name": "Ada", "age": 36, "member": True},
         "custom_llm_extra_body": {"temperature": 0.2},
         "trace_in_llm_body": True,
         "user_id": "user_1",

@@ -23,6 +23,8 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HOST = "generativelanguage.googleapis.com"
 SERVICE = "google.ai.generativelanguage"
 
+VOICE = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Puck"}}}
+
 
 def setup_of(options: CallerOptions, url: str = f"wss://{HOST}") -> dict[str, Any]:
     caller = GeminiCaller(options)
@@ -94,8 +96,6 @@ def test_setup_has_chosen_options_and_leaves_rest_to_service() -> None:
     }
     options = CallerOptions(
         model="models/gemini-live",
-        voice="Puck",
-        instructions="Be brief.",
         silence_duration_ms=300,
         settings={
             "language": "de-DE",
@@ -105,17 +105,18 @@ def test_setup_has_chosen_options_and_leaves_rest_to_service() -> None:
             "interruptible": False,
             "output_transcription": False,
             "voice_activity": True,
-            "setup": {"generationConfig": {"temperature": 0}, "tools": [{"googleSearch": {}}]},
+            "setup": {
+                "generationConfig": {"temperature": 0, "speechConfig": VOICE},
+                "systemInstruction": {"parts": [{"text": "Be brief."}], "role": "user"},
+                "tools": [{"googleSearch": {}}],
+            },
         },
     )
     assert setup_of(options) == {
         "model": "models/gemini-live",
         "generationConfig": {
             "responseModalities": ["AUDIO"],
-            "speechConfig": {
-                "voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Puck"}},
-                "languageCode": "de-DE",
-            },
+            "speechConfig": {**VOICE, "languageCode": "de-DE"},
             "temperature": 0,
         },
         "systemInstruction": {"parts": [{"text": "Be brief."}], "role": "user"},
@@ -177,12 +178,11 @@ def test_all_faults_of_settings_are_reported_at_once() -> None:
         "setup": {"model": "m", "generation_config": {}, "generationConfig": {"responseModalities": ["TEXT"]}},
     }
     with pytest.raises(UsageError) as caught:
-        GeminiCaller(CallerOptions(transcription_model="t", output_format="pcmu", settings=settings))
+        GeminiCaller(CallerOptions(transcription_model="t", settings=settings))
     lines = str(caught.value).splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 4
     assert "'transcription_model'" in lines[0]
-    assert "always pcm16" in lines[1]
-    text = "\n".join(lines[2:])
+    text = "\n".join(lines[1:])
     assert "there is no setting 'voice_activty'; known: api_version, " in text
     assert "the setting 'replies' is not valid: input should be 'audio' or 'text'" in text
     assert "model follows from options" in text
@@ -277,14 +277,16 @@ def caller(name: str) -> GeminiCaller:
     options = CallerOptions(
         "manual" if manual else "server",
         model="gemini-live",
-        voice="Puck",
-        instructions=name,
         silence_duration_ms=None if manual else 300,
         token="key-1",
         settings={
             "language": "en-US",
             "voice_activity": name == "in words",
-            "setup": {"tools": [{"functionDeclarations": [{"name": "light"}]}]},
+            "setup": {
+                "generationConfig": {"speechConfig": VOICE},
+                "systemInstruction": {"parts": [{"text": name}], "role": "user"},
+                "tools": [{"functionDeclarations": [{"name": "light"}]}],
+            },
             "tools": {"light": {"state": "on"}},
         },
     )

@@ -96,16 +96,14 @@ def test_all_that_cannot_be_set_is_refused_at_once() -> None:
     options = CallerOptions(
         "manual",
         model="m",
-        voice="v",
         token="secret",
-        metadata=(("a", "b"),),
-        output_format="pcmu",
+        headers=(("a", "b"),),
         settings={"wait_s": 0, "room": "r"},
     )
     with pytest.raises(UsageError) as refused:
         ConsoleCaller(options)
     lines = str(refused.value).splitlines()
-    for named in ("'model'", "'voice'", "'token'", "'metadata'", "manual", "pcm16", "'wait_s'", "'room'"):
+    for named in ("'model'", "'token'", "'headers'", "manual", "'wait_s'", "'room'"):
         assert sum(named in line for line in lines) == 1, named
     assert "secret" not in str(refused.value)
 
@@ -288,7 +286,7 @@ LOUD, SILENT = PeerAudio(b"\0\x40" * 480, 48_000), PeerAudio(b"\1\0" * 480, 48_0
 
 def joined(traceparent: str | None = TRACE, **settings: Any) -> JoinRoom:
     """Return a caller's request to join."""
-    options = CallerOptions(token="secret", metadata=(("tier", "gold"),), settings=settings)
+    options = CallerOptions(token="secret", settings=settings)
     caller = RoomCaller(options)
     assert caller.upgrade("wss://project.livekit.cloud", traceparent).url == "wss://project.livekit.cloud"
     (join,) = caller.opened()
@@ -327,7 +325,7 @@ def test_each_call_has_own_room_identity_and_trace() -> None:
     assert (join.secret, join.api_key, join.agent_name) == ("secret", "key", "helper")
     assert (join.room, join.identity) == (f"voiceprobe-{7:032x}", f"caller-{7:032x}")
     assert join.attributes == {"traceparent": TRACE}
-    assert json.loads(join.metadata) == json.loads(join.agent_metadata) == {"tier": "gold", "traceparent": TRACE}
+    assert json.loads(join.metadata) == json.loads(join.agent_metadata) == {"traceparent": TRACE}
 
 
 def test_a_call_without_a_trace_has_a_room_of_its_own_too() -> None:

@@ -48,14 +48,15 @@ def test_the_evaluation_wire_is_chosen_before_that() -> None:
 
 
 def test_the_trace_goes_into_the_handshake_and_before_each_turn() -> None:
-    caller = PipecatCaller(CallerOptions(token="secret", headers=(("x-a", "b"),), metadata=(("cohort", "new"),)))
+    caller = PipecatCaller(CallerOptions(token="secret", headers=(("x-a", "b"),)))
     request = caller.upgrade("ws://host/ws-client", TRACE)
     assert request.url == "ws://host/ws-client"
     assert request.headers == (("Authorization", "Bearer secret"), ("traceparent", TRACE), ("x-a", "b"))
     turns = [read(message) for _ in range(2) for message in caller.begin_turn(TURN)]
-    wanted = {"traceparent": TRACE, "metadata": {"cohort": "new"}}
     assert [message["type"] for message in turns] == ["client-message"] * 2
-    assert [message["data"] for message in turns] == [{"t": "trace", "d": {**wanted, "turn": turn}} for turn in (1, 2)]
+    assert [message["data"] for message in turns] == [
+        {"t": "trace", "d": {"traceparent": TRACE, "turn": turn}} for turn in (1, 2)
+    ]
 
 
 def test_without_a_trace_nothing_precedes_a_turn() -> None:
@@ -109,16 +110,15 @@ def test_a_frame_of_audio(rate_hz: int) -> None:
 def test_every_settings_fault_is_named_without_its_value() -> None:
     options = CallerOptions(
         turn_control="manual",
-        voice="v-secret",
-        output_format="pcmu",
+        transcription_model="v-secret",
         settings={"input_rate_hz": 44100, "rtvi_version": "two", "speed": "s-secret"},
     )
     with pytest.raises(UsageError) as caught:
         PipecatCaller(options)
     text = str(caught.value)
-    for name in ("'voice'", "'manual'", "pcm16", "'input_rate_hz'", "'rtvi_version'", "'speed'"):
+    for name in ("'transcription_model'", "'manual'", "'input_rate_hz'", "'rtvi_version'", "'speed'"):
         assert name in text
-    assert len(text.splitlines()) == 6
+    assert len(text.splitlines()) == 5
     assert "secret" not in text
     with pytest.raises(UsageError, match="pipecat-eval: the wire cannot set 'model'"):
         PipecatEvalCaller(CallerOptions(model="m"))
@@ -130,9 +130,8 @@ def test_audio_that_names_no_channels_has_one() -> None:
     assert (event.kind, event.audio) == (EventKind.AUDIO, sound)
 
 
-def test_metadata_goes_to_the_bot_without_a_trace_too() -> None:
-    (message,) = PipecatCaller(CallerOptions(metadata=(("cohort", "new"),))).begin_turn(TURN)
-    assert read(message)["data"]["d"] == {"metadata": {"cohort": "new"}, "turn": 1}
+def test_without_a_trace_nothing_is_sent_before_a_turn() -> None:
+    assert PipecatCaller(CallerOptions()).begin_turn(TURN) == ()
 
 
 def test_a_text_that_names_the_type_of_audio_is_a_text() -> None:

@@ -76,12 +76,12 @@ def kinds(events: list[VoiceEvent]) -> list[EventKind]:
 
 
 def test_an_offer_is_posted_and_its_answer_taken() -> None:
-    call = Call(token="secret", metadata=(("team", "voice"),), settings={"request_data": {"who": "me"}})
+    call = Call(token="secret", settings={"request_data": {"who": "me"}})
     assert call.sent == [MakeOffer()]
     call.connect()
     ((url, body),) = call.requests()
     assert url == URL
-    data = {"team": "voice", "who": "me", "traceparent": TRACE}
+    data = {"who": "me", "traceparent": TRACE}
     assert body == {"sdp": "v=0 offer", "type": "offer", "request_data": data}
     request = call.sent[1]
     assert isinstance(request, HttpRequest)

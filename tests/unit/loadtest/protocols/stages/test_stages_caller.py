@@ -140,7 +140,9 @@ def test_gateway_report_and_usage_are_on_the_reply() -> None:
 
 
 def test_the_language_model_gets_the_conversation_so_far() -> None:
-    options = CallerOptions("manual", model="m", instructions="Be brief.", settings={"llm_body": {"temperature": 0}})
+    options = CallerOptions(
+        "manual", model="m", settings={"llm_instructions": "Be brief.", "llm_body": {"temperature": 0}}
+    )
     services = answering(options)
     services.words("Mild.", why="stop")
     services.words_end()

@@ -300,12 +300,11 @@ def test_calls_without_a_trace_have_ids_of_their_own() -> None:
     assert len({stream_id() for _ in range(20)}) == 20
 
 
-def test_neutral_metadata_goes_into_the_parameters() -> None:
-    options = CallerOptions(metadata=(("run", "7"), ("tier", "silver")), settings={"parameters": {"tier": "gold"}})
-    caller = TelephonyCaller(TWILIO, options)
+def test_parameters_and_the_trace_are_sent() -> None:
+    caller = TelephonyCaller(TWILIO, CallerOptions(settings={"parameters": {"tier": "gold"}}))
     caller.upgrade("wss://agent.example/ws", TRACEPARENT)
     parameters = json.loads(caller.opened()[-1])["start"]["customParameters"]
-    assert parameters == {"run": "7", "tier": "gold", "traceparent": TRACEPARENT}
+    assert parameters == {"tier": "gold", "traceparent": TRACEPARENT}
 
 
 @pytest.mark.parametrize(
@@ -333,5 +332,5 @@ def test_settings_that_cannot_be_used_are_reported(wire: str, settings: dict[str
 def test_all_faults_are_reported_at_once() -> None:
     settings = {"encoding": "opus", "parameters": {"traceparent": "x"}}
     with pytest.raises(UsageError) as raised:
-        TelephonyCaller(TWILIO, CallerOptions("manual", model="m", voice="v", settings=settings))
+        TelephonyCaller(TWILIO, CallerOptions("manual", model="m", transcription_model="t", settings=settings))
     assert len(str(raised.value).splitlines()) == 5
