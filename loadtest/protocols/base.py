@@ -147,7 +147,6 @@ class Capabilities:
     names_questions: bool = True  # an event's `item_id` is the wire's own name; else only a count of this caller's
     shows_cuts: bool = True  # a message says that the endpoint breaks a reply off
     speech_stops_replies: bool = False  # SPEECH_STARTED asks the caller's client to play no more of the reply
-    paces_output: bool = False  # whether the endpoint sends a reply's audio no faster than it is played
     sends_speech: SpeechSending = "as_spoken"
     ready_when_open: bool = False  # no message is a READY event: the session is ready once `opened` has been sent
 

@@ -116,7 +116,6 @@ class DeclaredCaller(CallerProtocol):
             audio_is_text=self._frames.is_text,
             turn_controls=frozenset({spec.turn.control}),
             reply_end=spec.reply.end,
-            paces_output=spec.reply.paced,
             shows_cuts=shows_cuts(spec),
             ready_when_open=not needs_ready,
         )

@@ -183,7 +183,6 @@ class ReplySpec(_SpecPart):
     encoding: Encoding = "pcm16"
     rate_hz: int = Field(default=24000, ge=8000, le=48000)
     end: Literal["event", "silence"] = "event"
-    paced: bool = False  # whether it is sent no faster than it is played
 
 
 class Exists(_SpecPart):

@@ -120,7 +120,6 @@ class RoomCaller(CallerProtocol):
             audio_is_text=False,
             transport="livekit-room",
             turn_controls=frozenset({"server"}),
-            paces_output=True,
         )
 
     # What is sent.

@@ -279,8 +279,7 @@ class OpenAIRealtimeCaller(JsonMessages, CallerProtocol):
 
     def _partial(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         item_id = optional_text(fields, "item_id")
-        event = canonical(raw_type)
-        if event is ServerEvent.TRANSCRIPTION_UPDATED or self._dialect.cumulative_partials:
+        if canonical(raw_type) is ServerEvent.TRANSCRIPTION_UPDATED:
             whole = optional_text(fields, "transcript")
             whole = required_text(fields, "delta") if whole is None else whole
             text = self._partials.addition(item_id, whole)

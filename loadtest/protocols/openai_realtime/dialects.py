@@ -72,7 +72,6 @@ class Dialect:
     name: str
     headers: tuple[tuple[str, str], ...] = ()
     session: SessionShape = "ga"
-    cumulative_partials: bool = False  # `...transcription.delta` carries the whole partial so far
     path: str = "/v1/realtime"
     query: tuple[tuple[str, str], ...] = ()
     model_parameter: str = "model"  # of the address

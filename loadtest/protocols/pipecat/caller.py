@@ -118,7 +118,6 @@ class PipecatCaller(CallerProtocol):
             not_observable={},
             audio_is_text=self.audio_is_text,
             turn_controls=frozenset({"server"}),
-            paces_output=True,
         )
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:

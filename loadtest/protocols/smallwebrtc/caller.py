@@ -283,7 +283,6 @@ class SmallWebRtcCaller(CallerProtocol):
             audio_is_text=False,
             transport="webrtc",
             turn_controls=frozenset({"server"}),
-            paces_output=True,
         )
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:

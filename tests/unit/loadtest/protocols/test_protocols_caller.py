@@ -273,9 +273,9 @@ def test_usage_in_seconds() -> None:
     assert (event.text, event.usage) == ("a", {"duration_ms": 1250})
 
 
-def test_cumulative_partials_of_a_dialect() -> None:
-    caller = ready(Dialect(name="cumulative", cumulative_partials=True))
-    partials = [ev(f"{ASR}.delta", item_id="i", delta=text) for text in ("a", "a b", "a b")]
+def test_partials_that_carry_all_so_far() -> None:
+    caller = ready()
+    partials = [ev(f"{ASR}.updated", item_id="i", transcript=text) for text in ("a", "a b", "a b")]
     assert lines(heard(caller, *partials)) == ["asr_partial 'a'", "asr_partial ' b'"]
 
 
