@@ -13,13 +13,12 @@ from telemetry.model.file_faults import Path
 from telemetry.model.semconv import RAMP, PhaseKind
 from telemetry.model.validation import validated
 
-Kind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
 Unit = Literal["users", "rate"]
 Arrival = Literal["constant", "poisson"]
 Levels = tuple[float, float]
 
 STEPS: Final = "steps"  # becomes a hold for each step, so that every level has figures of its own
-KINDS: Final = (*get_args(Kind), STEPS)
+KINDS: Final = (*get_args(PhaseKind), STEPS)
 MAX_USERS: Final = 100_000
 MAX_RATE_PER_S: Final = 10_000.0
 MAX_STEPS: Final = 1000
@@ -33,7 +32,7 @@ class Phase:
     """
 
     name: str
-    kind: Kind
+    kind: PhaseKind
     begin_s: float
     duration_s: float
     unit: Unit
@@ -97,7 +96,8 @@ class PhaseTable(TomlTable):
         """The phase that begins then; a hold for each of its steps, so that every level has figures of its own."""
         arrival = cast("Arrival", self.arrival or "poisson") if unit == "rate" else None
         if self.kind != STEPS:
-            return [Phase(self.name, cast("Kind", self.kind), begin_s, self.duration.seconds, unit, *levels, arrival)]
+            kind = cast("PhaseKind", self.kind)
+            return [Phase(self.name, kind, begin_s, self.duration.seconds, unit, *levels, arrival)]
         count = self.steps or 2
         each_s = self.duration.seconds / count
         parts: list[Phase] = []
