@@ -298,7 +298,9 @@ class SwarmSettings(
 
     def _access_faults(self) -> list[str]:
         faults = self._address_faults()
-        for name in ("tls", "headers", *(("target_url",) if not placeholder_faults(self.host) else ())):
+        # Without a flag of TLS nothing of it can be at fault, and to load the system's certificates takes 26 ms.
+        tls = ("tls",) if any((self.ca_file, self.client_cert, self.client_key, self.sni)) else ()
+        for name in (*tls, "headers", *(("target_url",) if not placeholder_faults(self.host) else ())):
             try:
                 getattr(self, name)
             except UsageError as error:
