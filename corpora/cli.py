@@ -19,6 +19,7 @@ from corpora.manifest.edges import EDGES_HELP, parse_edges, set_edges
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import BUNDLED, CorpusInfo, available, corpus_folder
 from corpora.manifest.manifest import DEFAULT_EDGES, read_manifest
+from corpora.manifest.validation import numbered
 from corpora.progress import progress_bar
 from corpora.rendering.cache import cache_entries, cache_root, limit_bytes, trim
 from corpora.reports.command import EPILOG as SHOW_EPILOG
@@ -121,7 +122,7 @@ def install(
     with progress_bar(f"installing {name}") as progress:
         folder = install_corpus(name, files or (), force, asked, progress=progress)
     manifest = read_manifest(folder)
-    sys.stdout.write(f"{name}: {len(manifest.utterances)} utterances in {folder}, {manifest.edges} edges\n")
+    sys.stdout.write(f"{name}: {numbered(len(manifest.utterances), 'utterance')} in {folder}, {manifest.edges} edges\n")
     sys.stdout.writelines(f"{line}\n" for line in review_advice(manifest.utterances, manifest.edges, folder))
 
 
@@ -159,8 +160,8 @@ def build(
     edges: Annotated[str, typer.Option("--edges", help=EDGES_HELP)] = DEFAULT_EDGES,
 ) -> None:
     """Synthesize the texts of the bundled corpus again (needs flite)."""
-    count = build_corpus(texts, out, parse_edges(edges))
-    sys.stdout.write(f"{BUNDLED}: {count} utterances in {out}\n")
+    made = build_corpus(texts, out, parse_edges(edges))
+    sys.stdout.write(f"{BUNDLED}: {numbered(made, 'utterance')} in {out}\n")
 
 
 @app.command(epilog="Example: voiceprobe corpus say texts.csv --into ./spoken --engine flite --license CC0-1.0")
@@ -191,8 +192,8 @@ def say(
     lines = read_texts(texts, domain=domain, language=language)
     request = SynthesisRequest(lines, voice or DEFAULT_VOICES[engine], license, rate, into, force, parse_edges(edges))
     with progress_bar("synthesizing") as progress:
-        count = synthesize(request, synthesizer, progress)
-    sys.stdout.write(f"{into.resolve().name}: {count} utterances in {into}\n")
+        made = synthesize(request, synthesizer, progress)
+    sys.stdout.write(f"{into.resolve().name}: {numbered(made, 'utterance')} in {into}\n")
 
 
 def _engine(name: str, url: str, model: str) -> SpeechEngine:
@@ -220,7 +221,7 @@ def check(folder: Annotated[Path, typer.Argument(help="a folder with a manifest.
             sys.stdout.write(f"{finding}\n")
     if faults:
         raise typer.Exit(_USAGE)
-    sys.stdout.write(f"{folder}: {len(read_manifest(folder).utterances)} utterances, no faults found\n")
+    sys.stdout.write(f"{folder}: {numbered(len(read_manifest(folder).utterances), 'utterance')}, no faults found\n")
 
 
 @app.command(epilog="Example: voiceprobe corpus cache --clear")

@@ -123,6 +123,11 @@ class DuplicateFinder:
         return [] if earlier == line else [f"{key} {shown(value)} is already used in line {earlier}; change one."]
 
 
+def numbered(number: int, noun: str) -> str:
+    """A number with its noun: "1 utterance", "2 utterances"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def shown(value: object) -> str:
     """Return a value from JSON on one line, at most 80 characters long, with control characters escaped."""
     text = _ShortRepr().repr(value)

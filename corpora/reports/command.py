@@ -10,6 +10,7 @@ from rich.table import Table
 
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import open_corpus
+from corpora.manifest.validation import numbered
 from corpora.output_paths import unwritable, write_whole
 from corpora.progress import progress_bar
 from corpora.rendering.profiles.parsing import profile_from_text
@@ -61,7 +62,7 @@ def show(
 def _summary(shown: Shown) -> str:
     licenses = ", ".join(name for name, _ in shown.by_license)
     return (
-        f"{shown.corpus.name}: {shown.corpus.kind} speech, {len(shown.corpus.utterances)} utterances, "
+        f"{shown.corpus.name}: {shown.corpus.kind} speech, {numbered(len(shown.corpus.utterances), 'utterance')}, "
         f"{shown.speech_s / 60:.1f} minutes ({licenses}); {shown.bounds_sentence}"
     )
 

@@ -11,6 +11,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from corpora.manifest.manifest import Utterance
+from corpora.manifest.validation import numbered
 from corpora.rendering.render import Rendered
 from corpora.reports import pictures
 from corpora.reports.gather import Shown, ShownClip
@@ -66,7 +67,7 @@ def _details(shown: Shown) -> str:
     licenses = ", ".join(f"{escape(name)} ({count})" for name, count in shown.by_license)
     lengths = ", ".join(f"{count} {name}" for name, count in shown.by_length)
     return (
-        f"{escape(corpus.kind)} speech · {len(corpus.utterances)} utterances ({lengths}) · "
+        f"{escape(corpus.kind)} speech · {numbered(len(corpus.utterances), 'utterance')} ({lengths}) · "
         f"{shown.speech_s / 60:.1f} minutes of speech · {licenses} · {escape(shown.bounds_sentence)}"
     )
 

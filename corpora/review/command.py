@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from corpora.manifest.errors import CorpusError
+from corpora.manifest.validation import numbered
 from corpora.review.bounds_file import Review
 
 EPILOG = "Example: voiceprobe corpus review ./my-corpus"
@@ -39,7 +40,7 @@ def review(
     if headless:
         sys.stdout.write(json.dumps({"ready": True, "url": url, "listed": doubtful}) + "\n")
     else:
-        sys.stdout.write(f"{doubtful} utterances to review: {url} (Ctrl-C stops)\n")
+        sys.stdout.write(f"{numbered(doubtful, 'utterance')} to review: {url} (Ctrl-C stops)\n")
         webbrowser.open(url)
     sys.stdout.flush()
     app = build_app(review_state, secrets.token_urlsafe(32))
@@ -47,7 +48,7 @@ def review(
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     left = sum(bool(row.reasons) for row in review_state.listed())
-    sys.stdout.write(f"{left} utterances are still doubtful.\n")
+    sys.stdout.write(f"{numbered(left, 'utterance')} still doubtful.\n")
 
 
 def _listen(port: int) -> socket.socket:

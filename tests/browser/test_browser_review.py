@@ -54,7 +54,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     process.send_signal(signal.SIGINT)
     output = process.stdout.read()
     assert process.wait(BOUND_S) == 0
-    assert output == "2 utterances are still doubtful.\n"
+    assert output == "2 utterances still doubtful.\n"
     process.stdout.close()
 
 

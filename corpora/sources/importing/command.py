@@ -18,6 +18,7 @@ from corpora.manifest.clips import MAX_CLIP_S
 from corpora.manifest.edges import EDGES_HELP, parse_edges
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.manifest.manifest import RATES_HZ, Utterance
+from corpora.manifest.validation import numbered
 from corpora.output_paths import is_device, unwritable, write_whole
 from corpora.progress import progress_bar
 from corpora.sources.importing.clip_processes import one_line
@@ -246,13 +247,13 @@ def _print_summary(outcome: Outcome) -> None:
     made = outcome.imported
     steps = [step for utterance in made for step in _steps(utterance)]
     lines = [
-        f"{outcome.folder.name}: {len(made)} utterances imported ({outcome.format}) into {outcome.folder}, "
+        f"{outcome.folder.name}: {numbered(len(made), 'utterance')} imported ({outcome.format}) into {outcome.folder}, "
         f"{outcome.edges} edges"
     ]
     if outcome.already:
         lines.append(f"{outcome.already} were already imported.")
     if outcome.conversations:
-        lines.append(f"{outcome.conversations} conversations.")
+        lines.append(f"{numbered(outcome.conversations, 'conversation')}.")
     resampled = Counter(
         (step, f"{utterance.sample_rate_hz} Hz")
         for utterance in made

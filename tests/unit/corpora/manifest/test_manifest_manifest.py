@@ -332,7 +332,7 @@ def test_an_installed_corpus_is_changed_without_a_download(
     for given, shown in (((), "exact"), (("--edges", "recorded"), "recorded"), ((), "recorded")):
         ran = command("install", "pocketsphinx-testdata", *given)
         assert ran.code == 0
-        assert f"1 utterances in {installed}, {shown} edges\n" in ran.out
+        assert f"1 utterance in {installed}, {shown} edges\n" in ran.out
         assert open_corpus("pocketsphinx-testdata").edges == shown
     ran = command("install", "pocketsphinx-testdata", "--edges", "sharp")
     assert (ran.code, ran.err) == (2, "--edges 'sharp' is unknown; use exact or recorded.\n")
