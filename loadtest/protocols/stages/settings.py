@@ -156,12 +156,8 @@ class StageSettings(WireSettings):
         return own.get_secret_value() if own is not None else token
 
 
-# The options that name something of a stage, and the setting that is the same; on a wire of one stage, `model` is its.
-_SAME: Final[Mapping[StageName, Mapping[str, str]]] = {
-    "asr": {"transcription_model": "asr_model"},
-    "llm": {"model": "llm_model"},
-    "tts": {},
-}
+# The option that names the model of a stage, as a setting of its own does; on a wire of one stage, `model` is its.
+_MODEL_OF: Final[Mapping[StageName, str]] = {"asr": "transcription_model", "llm": "model"}
 # Of the language model, by their names; those of the other stages begin with the stage's.
 _OF_LLM: Final = frozenset({"history", "partials"})
 
@@ -189,8 +185,8 @@ def stage_settings(options: CallerOptions, wire: str, stages: frozenset[StageNam
 
 
 def _sources(stages: frozenset[StageName]) -> dict[str, list[str]]:
-    """Return the options that set each setting."""
-    sources = {setting: [option] for stage in stages for option, setting in _SAME[stage].items()}
+    """Return the options that set the model of each stage."""
+    sources = {f"{stage}_model": [option] for stage, option in _MODEL_OF.items() if stage in stages}
     if len(stages) == 1:
         (stage,) = stages
         model = sources.setdefault(f"{stage}_model", [])
@@ -201,7 +197,7 @@ def _sources(stages: frozenset[StageName]) -> dict[str, list[str]]:
 def _without_effect(stages: frozenset[StageName]) -> dict[str, str]:
     """Return the options that no stage of the wire has a use for, each with the reason."""
     used = {option for sources in _sources(stages).values() for option in sources}
-    unused = {option: f"it has no {stage}" for stage in STAGES for option in _SAME[stage] if option not in used}
+    unused = {option: f"it has no {stage}" for stage, option in _MODEL_OF.items() if option not in used}
     return {"silence_duration_ms": CALLER_ENDS_TURNS, **unused}
 
 
