@@ -75,7 +75,8 @@ def compare(
     is_paired: bool = False,
     only: tuple[Mask, Mask] | None = None,
 ) -> tuple[CheckSample, CheckSample]:
-    """The values of both cohorts that a check compares; `only` restricts both to some of their turns.
+    """The values of both cohorts that a check compares; `only` restricts both to some of their turns. A call that never
+    began lacks its value, and is among no such part.
 
     Raises TooFewError, which names the cohort, also if nothing was measured.
     """
@@ -91,6 +92,11 @@ def compare(
         samples = [
             replace(sample.in_order(), eligible=max(sample.size, counted))
             for sample, counted in zip(heard_by_both(samples[0], samples[1]), counts, strict=True)
+        ]
+    if only is None:
+        samples = [
+            replace(sample, eligible=(sample.eligible or 0) + turns.unbegun_turns)
+            for turns, sample in zip(both, samples, strict=True)
         ]
     for turns, sample in zip(both, samples, strict=True):
         with _named(turns):

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -21,6 +21,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import (
+    ANY,
     Condition,
     asks_beyond_phases,
     farthest_from_0,
@@ -268,21 +269,23 @@ def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsO
     return _by_phase(_starts(connection, points_of(f)), f.phase)
 
 
-def starts_by_run(connection: StoreConnection) -> dict[str, dict[str, StartsOfPhase]]:
-    """Return `starts_by_phase` of each run with open arrivals."""
+def starts_by_run(connection: StoreConnection, f: Filter = ANY) -> dict[str, dict[str, StartsOfPhase]]:
+    """Return `starts_by_phase` of each run with open arrivals, of the starts within the time of a filter."""
     by_run: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in _starts(connection, Condition("run_id <> ''")):
+    until = Condition("run_id <> ''") & points_of(replace(f, since_unix_ns=None))
+    for row in _starts(connection, until, f.since_unix_ns):
         by_run[row["run_id"]].append(row)
     return {run_id: _by_phase(starts, None) for run_id, starts in by_run.items()}
 
 
-def _starts(connection: StoreConnection, where: Condition) -> list[Row]:
+def _starts(connection: StoreConnection, where: Condition, since_unix_ns: int | None = None) -> list[Row]:
     # The counts are cumulative: the largest that a process reported is its last.
     statement = f"""
-        SELECT run_id, process_id, attributes, max(value)::BIGINT AS n, min(unix_ns) AS first FROM points
+        SELECT run_id, process_id, attributes, min(unix_ns) AS first,
+               (max(value) - coalesce(max(value) FILTER (unix_ns < ?), 0))::BIGINT AS n FROM points
         WHERE name = ? AND {where.sql} GROUP BY run_id, process_id, attributes
         """
-    return rows(connection, statement, [semconv.METRIC_GENERATOR_STARTS, *where.values])
+    return rows(connection, statement, [since_unix_ns, semconv.METRIC_GENERATOR_STARTS, *where.values])
 
 
 def _by_phase(starts: Iterable[Row], wanted: str | None) -> dict[str, StartsOfPhase]:

@@ -1,12 +1,14 @@
 """The turns of a rollout's two cohorts, as the gate reads them, and the page of rollouts."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
+from telemetry.model.semconv import RAMP
 from telemetry.model.services import SERVICE_RUN_PREFIX
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
@@ -31,6 +33,7 @@ from telemetry.store.questions.burn_rates import (
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
 from telemetry.store.questions.filters import ASKED, Condition, Names, Objectives, judged
+from telemetry.store.questions.instrument import starts_by_run
 from telemetry.store.rollout_rows import RolloutRecord, kept_rollouts
 
 _MOST_SERVICES: Final = 100
@@ -92,8 +95,11 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         f"SELECT DISTINCT cohort FROM turns WHERE {where.sql} AND cohort IS NOT NULL ORDER BY cohort LIMIT 20",
         where.values,
     )
-    nameless = _nameless(connection, where, in_cohorts)
-    candidate, control = (replace(of, nameless_turns=nameless.get(name, 0)) for name, of in by_cohort.items())
+    nameless, unbegun = _nameless(connection, where, in_cohorts), _unbegun(connection, where, asked)
+    candidate, control = (
+        replace(of, nameless_turns=nameless.get(name, 0), unbegun_turns=round(unbegun.get(name, 0)))
+        for name, of in by_cohort.items()
+    )
     return RolloutTurns(
         candidate,
         control,
@@ -117,6 +123,26 @@ def _nameless(connection: StoreConnection, where: Condition, in_cohorts: Conditi
         [*in_cohorts.values, *where.values],
     )
     return {row["name"]: row["turns"] for row in counts}
+
+
+def _unbegun(connection: StoreConnection, where: Condition, asked: RolloutQuestion) -> dict[str | None, float]:
+    """Count by cohort the calls that were due and never began outside ramps. Which cohort a call would have met is not
+    known: those of a run count in proportion to the run's turns."""
+    if asked.source != "client":
+        return {}
+    turns: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
+    for row in rows(
+        connection,
+        f"SELECT run_id, cohort, count(*) AS turns FROM turns WHERE {where.sql} GROUP BY run_id, cohort",
+        where.values,
+    ):
+        turns[row["run_id"]][row["cohort"]] = row["turns"]
+    unbegun: defaultdict[str | None, float] = defaultdict(float)
+    for run_id, phases in starts_by_run(connection, asked.filter).items():
+        dropped = sum(phase.counts["dropped"] for phase in phases.values() if phase.kind != RAMP)
+        for cohort, count in turns[run_id].items():
+            unbegun[cohort] += dropped * count / sum(turns[run_id].values())
+    return unbegun
 
 
 def asked_turns(asked: RolloutQuestion) -> Condition:

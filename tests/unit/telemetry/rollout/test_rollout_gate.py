@@ -170,6 +170,17 @@ def test_as_many_unfinished_turns_as_in_control_hold_nothing(outcome: Outcome) -
     assert look(plan(), evidence(candidate=candidate, control=control)).verdict == "promote"
 
 
+def test_calls_that_never_began_hold_as_those_of_one_cohort_only() -> None:
+    sound = evidence()
+    candidate, control = (replace(of, unbegun_turns=of.turns // 20) for of in (sound.candidate, sound.control))
+    assert look(plan(), replace(sound, candidate=candidate, control=control)).verdict == "promote"
+    held = look(plan(), replace(sound, candidate=candidate))
+    assert held.verdict == "hold"
+    assert "have no value, a larger share than of the control" in held.sentence
+    # A call that never began is none of the service's errors.
+    assert look(plan(), replace(sound, control=control)).verdict != "roll_back"
+
+
 def test_a_value_counts_though_its_turn_was_cut_later() -> None:
     candidate = made("streaming", TURNS, 1, Regression(shift_ms=200))
     cut = ended(candidate, np.ones(TURNS, np.bool_), "cut", has_value=True)

@@ -259,6 +259,38 @@ def test_turns_emitted_since_the_stage_began_are_due(points: list[PointRow], mis
         assert reader.rollout_turns(stage).telemetry_lost == pytest.approx(missing / (15 + missing))
 
 
+def dropped(run_id: str, counts: dict[int, int], kind: str = "hold") -> list[PointRow]:
+    """The number of calls of a run that were due and never began, by the second of the report."""
+    attributes = {"run_id": run_id, "process_id": "w", "phase": kind, "phase_kind": kind, "phase_begin_s": 0.0}
+    return [
+        PointRow(
+            name=semconv.METRIC_GENERATOR_STARTS,
+            unix_ns=START_UNIX_NS + at_s * SECOND,
+            value=float(count),
+            attributes={**attributes, "which": "dropped"},
+            scope_name=semconv.SCOPE,
+        )
+        for at_s, count in counts.items()
+    ]
+
+
+def test_calls_that_never_began_count_for_their_runs_cohorts(tmp_path: Path) -> None:
+    turns = [
+        *(client_turn(at, cohort="ab"[at % 4 == 0], run_id="both") for at in range(8)),
+        *(client_turn(at, cohort="a", run_id="of a", call_id=f"a-{at}") for at in range(8, 20)),
+    ]
+    points = [*dropped("both", {3: 8, 30: 12}), *dropped("of a", {30: 3}), *dropped("of a", {30: 9}, semconv.RAMP)]
+    asked = RolloutQuestion("a", "b", metrics=("voice_to_voice",))
+    with StoreReader(fill_store(tmp_path, Run(turns=turns, points=points))) as reader:
+        every = reader.rollout_turns(asked)
+        since = reader.rollout_turns(replace(asked, filter=Filter(since_unix_ns=START_UNIX_NS + 4 * SECOND)))
+        services = reader.rollout_turns(replace(asked, source="service"))
+    assert (every.candidate.unbegun_turns, every.control.unbegun_turns) == (9 + 3, 3)
+    # Of the run of both cohorts 4 came later, and of its turns 3 of a and 1 of b.
+    assert (since.candidate.unbegun_turns, since.control.unbegun_turns) == (3 + 3, 1)
+    assert (services.candidate.unbegun_turns, services.control.unbegun_turns) == (0, 0)
+
+
 def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     of = replace(
         plan(),
