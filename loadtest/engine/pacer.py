@@ -357,6 +357,7 @@ class Pacer:
         self._tables: dict[int, _Table] = {}  # by the identity of frames, or of the first one
         # With whom to tell that the connection is broken: the socket's owner, which holds it, until it closes it.
         self._sockets: dict[int, tuple[PacedSocket, Callable[[OSError], None]]] = {}
+        self._is_idle = True  # no socket is open, and all that was sent has been collected
         self.phases = Phases()
         self._logged = 0
         self._process_id = 0  # of the process in which the thread runs
@@ -404,6 +405,7 @@ class Pacer:
         self.unlock(index)
         socket = PacedSocket(self, index, self.phases.take(frame_ns), head)
         self._sockets[index] = socket, broke
+        self._is_idle = False
         return socket
 
     def release(self, socket: PacedSocket, phase: int) -> None:
@@ -449,6 +451,9 @@ class Pacer:
 
     def collect(self, now_perf_ns: int) -> tuple[list[PacedSocket], list[int]]:
         """Return the sockets that have news or whose deadline has come, and the lateness of each frame sent since."""
+        if self._is_idle:
+            return [], []
+        self._is_idle = not self._sockets
         count, logged = self.loop.collect(self._shared, self.deadlines, self._collected, now_perf_ns)
         seen, first, self._logged = self._logged, max(self._logged, logged - _LOGGED_FRAMES), logged
         begin, end = first % _LOGGED_FRAMES, logged % _LOGGED_FRAMES
