@@ -4,10 +4,11 @@ The tables are `turns`, `spans` and `points` (telemetry.store.schema), complete:
 conditions, and the narrower these are in time, the less is read. Temporary tables belong to the question.
 """
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import duckdb
 
@@ -18,6 +19,8 @@ from telemetry.store.schema import ArrowTable, Table
 EXACT_TURNS: Final = 500_000
 
 Row = dict[str, Any]
+_Parameters = ParamSpec("_Parameters")
+_Read = TypeVar("_Read")
 
 
 class BadQuestionError(StoreError):
@@ -39,10 +42,19 @@ class StoreConnection:
         self.directory = directory
         self.now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         self.exact_turns = exact_turns
+        self._known: dict[object, Any] = {}  # what functions marked with `once` have read
 
     def at(self, now_unix_ns: int) -> "StoreConnection":
         """The same snapshot for a question at another time."""
-        return StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
+        then = StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
+        then._known = self._known
+        return then
+
+    def known(self, key: object, read: Callable[[], _Read]) -> _Read:
+        """What is read of the snapshot under a key, at its first use."""
+        if key not in self._known:
+            self._known[key] = read()
+        return self._known[key]
 
     def execute(
         self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
@@ -54,15 +66,19 @@ class StoreConnection:
         """The rows of a statement as a table, without an object for each value."""
         return self._cursor.sql(statement, params=list(parameters)).to_arrow_table()
 
-    def cut_runs(self) -> frozenset[str]:
-        """The runs from which retention has removed some turns and kept others."""
-        cut = self.execute(
-            """
-            SELECT DISTINCT run_id FROM removed WHERE of_table = 'turns' AND run_id IS NOT NULL
-            AND run_id IN (SELECT run_id FROM turns)
-            """
-        ).fetchall()
-        return frozenset(run_id for (run_id,) in cut)
+
+def once(
+    read: Callable[Concatenate[StoreConnection, _Parameters], _Read],
+) -> Callable[Concatenate[StoreConnection, _Parameters], _Read]:
+    """Mark a function that several questions of a view call: it reads a snapshot once for the same parameters, which
+    are hashable. Its result does not depend on the time of the question, and nobody changes it."""
+
+    @functools.wraps(read)
+    def known(connection: StoreConnection, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Read:
+        key = (read, values, *named.items())
+        return connection.known(key, lambda: read(connection, *values, **named))
+
+    return known
 
 
 def rows(

@@ -27,7 +27,7 @@ from telemetry.store.questions.comparisons import run_turns
 from telemetry.store.questions.conversations import call_counts
 from telemetry.store.questions.explanation import explanation
 from telemetry.store.questions.filters import ANY, dimension_values, metric_values, slowest, turns
-from telemetry.store.questions.instrument import processes_of_run
+from telemetry.store.questions.instrument import processes
 from telemetry.store.questions.objectives import count_objectives
 from telemetry.store.questions.pages import cache_page, instrument_page, page
 from telemetry.store.questions.pairs import both_sides, stage_budget
@@ -84,7 +84,7 @@ class StoreReader:
     dimension_values = StoreQuestion(dimension_values)
     spans = StoreQuestion(spans_of_trace)
     calls = StoreQuestion(call_counts)
-    processes = StoreQuestion(processes_of_run)
+    processes = StoreQuestion(processes)
     model_servers = StoreQuestion(model_servers)
     objective_counts = StoreQuestion(count_objectives)
     run_verdict = StoreQuestion(run_verdict_evidence)

@@ -4,7 +4,7 @@ The budget period, which ends at the current time, is counted in parts: the inte
 day, and each day before. Every window is a sum of parts.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,9 +25,9 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord, TelemetryLoss
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import ANY, ASKED, Condition, Objectives, judged, turns_of
-from telemetry.store.questions.instrument import asked_processes, loss_of_runs, processes_of_runs, turns_of_processes
+from telemetry.store.questions.instrument import generator_limits, loss_of_runs
 from telemetry.store.questions.objectives import counts_by
-from telemetry.store.questions.runs import generator_limit, run_spans, runs
+from telemetry.store.questions.runs import runs
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(
@@ -149,7 +149,7 @@ def objectives_page(connection: StoreConnection, objectives: Objectives, f: Filt
         ][:MOST_RUNS],
         run=next((record for record in known if record.run_id == f.run_id), None),
         choices=choices,
-        evidence=runs_evidence(connection, known, turns.by_run),
+        evidence=runs_evidence(connection, turns.by_run),
     )
 
 
@@ -241,15 +241,8 @@ def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTur
     its turns, whichever are counted. Turns that services report are never among them."""
     if source == "service":
         return LimitedTurns()
-    declared, emitted = run_spans(connection), turns_of_processes(connection, Condition("true"))
-    asked = asked_processes(declared)
-    known = processes_of_runs(connection, {run_id: emitted.get(run_id, ()) for run_id in counted}, declared)
-    limited = [
-        run_id
-        for run_id, processes in known.items()
-        if generator_limit(processes, asked.get(run_id), connection.now_unix_ns) is not None
-    ]
-    return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
+    limits = generator_limits(connection, tuple(counted))
+    return LimitedTurns(len(limits), sum(counted[run_id].valid for run_id in limits))
 
 
 def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurns], source: Source) -> MeasuredTurns:
@@ -258,13 +251,13 @@ def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurn
         source,
         sum(by_run.values(), CountedTurns()),
         _limited_turns(connection, by_run, source),
-        runs_evidence(connection, runs(connection), by_run),
+        runs_evidence(connection, by_run),
     )
 
 
-def runs_evidence(connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str]) -> RunsEvidence:
+def runs_evidence(connection: StoreConnection, run_ids: Collection[str]) -> RunsEvidence:
     """Return how well some of the runs of a store were measured."""
-    counted = [record for record in known if record.run_id in run_ids]
+    counted = [record for record in runs(connection) if record.run_id in run_ids]
     if not counted:
         return RunsEvidence()
     bounds = [record.calibrated_to_ms for record in counted if record.calibrated_to_ms is not None]

@@ -24,10 +24,10 @@ from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, 
 from telemetry.store.questions.instrument import (
     EXPORT_GRACE_NS,
     IS_CUT,
+    generator_limits,
     loss_by_process,
     lost_share,
     processes,
-    run_limit,
     starts_by_phase,
     total_loss,
     total_starts,
@@ -38,8 +38,7 @@ from telemetry.store.questions.runs import (
     calls_not_begun,
     is_service_slow,
     is_under_way,
-    run_spans,
-    runs_declared,
+    runs,
 )
 from telemetry.store.questions.summaries import IS_UNANSWERED
 
@@ -250,18 +249,17 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
     column that the store does not have, and for more turns than an answer can carry."""
     read = TurnColumns(metrics=asked.metrics, reported=asked.reported, objectives=asked.objectives, with_audio=True)
     read.check()
-    declared = run_spans(connection)
-    record = next((record for record in runs_declared(connection, declared) if record.run_id == asked.run_id), None)
+    record = next((record for record in runs(connection) if record.run_id == asked.run_id), None)
     if record is None:
         return None
     f = Filter(run_id=asked.run_id)
     where = judged(f) & viewed(f) & Condition(ASKED)
     turns = columns_of_turns(connection, where, asked.run_id, read, filters.source_of(f))
     invalid = int(turns.has_outcome("invalid").sum())
-    known = processes(connection, asked.run_id, declared)
+    known = processes(connection, asked.run_id)
     by_outcome, did_not_read = _kept(connection, where)
     is_slow = is_service_slow(turns.turns, by_outcome, did_not_read)
-    limit = run_limit(connection, asked.run_id, known, declared)
+    limit = generator_limits(connection, (asked.run_id,)).get(asked.run_id)
     starts, loss = total_starts(starts_by_phase(connection, f)), _loss(connection, f, known)
     return ComparedRun(
         run_id=asked.run_id,

@@ -130,7 +130,11 @@ def unreached_runs(connection: StoreConnection, run_ids: Sequence[str]) -> dict[
         WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'client' GROUP BY run_id
         """
     counts = {row.pop("run_id"): CallCounts(**row) for row in rows(connection, statement, [list(run_ids)])}
-    return {run_id: _unreached(calls) for run_id, calls in counts.items() if calls.none_reached}
+    return {
+        run_id: unreached_reason(calls.started, calls.target or "an unknown target", calls.connect_failure)
+        for run_id, calls in counts.items()
+        if calls.none_reached
+    }
 
 
 def unreached_reason(calls: int, target: str, failure: str | None) -> str:
@@ -152,14 +156,8 @@ def unreached_run(connection: StoreConnection, run_id: str, answered: int) -> st
     was answered."""
     # Who was answered reached one, though nobody timed how it connected. The calls of a large run are not counted one
     # by one where that is known already.
-    if answered or service_day(run_id) is not None:
-        return None
-    calls = call_counts(connection, Filter(run_id=run_id))
-    return _unreached(calls) if calls.none_reached else None
-
-
-def _unreached(calls: CallCounts) -> str:
-    return unreached_reason(calls.started, calls.target or "an unknown target", calls.connect_failure)
+    is_known = bool(answered) or service_day(run_id) is not None
+    return None if is_known else unreached_runs(connection, [run_id]).get(run_id)
 
 
 def contradictions(connection: StoreConnection, f: Filter) -> Contradictions:

@@ -19,7 +19,7 @@ from telemetry.store.answers import (
     StartCounts,
     TelemetryLoss,
 )
-from telemetry.store.connection import Row, StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, once, rows
 from telemetry.store.questions.filters import (
     ANY,
     Condition,
@@ -46,26 +46,18 @@ _WORKER: Final = f"{semconv.RUN_PREFIX}worker"
 _ASKED: Final = f"{semconv.RUN_PREFIX}processes"
 
 
-def processes_of_run(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
+def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
     """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first."""
-    return processes(connection, run_id, run_spans(connection))
+    return processes_of_runs(connection, (run_id,))[run_id]
 
 
-def processes(connection: StoreConnection, run_id: str, declared: Iterable[RunSpan]) -> list[ProcessInfo]:
-    """Every process of a run, as of `processes_of_run`; `declared` is what the runs of the store declared."""
-    emitted = turns_of_processes(connection, Condition("run_id = ?", (run_id,))).get(run_id, [])
-    return processes_of_runs(connection, {run_id: emitted}, declared)[run_id]
-
-
-def processes_of_runs(
-    connection: StoreConnection, emitted: Mapping[str, Sequence[Row]], declared: Iterable[RunSpan]
-) -> dict[str, list[ProcessInfo]]:
-    """The processes of several runs, as `processes` returns those of one; `emitted` is what is known of the turns by
-    run, and `declared` what the runs of the store declared."""
-    if not emitted:
+@once
+def processes_of_runs(connection: StoreConnection, run_ids: tuple[str, ...]) -> dict[str, list[ProcessInfo]]:
+    """The processes of several runs, as `processes` returns those of one."""
+    if not run_ids:
         return {}
-    runs = {run_id: _Seen() for run_id in emitted}
-    for span in declared:
+    runs = {run_id: _Seen() for run_id in run_ids}
+    for span in run_spans(connection):
         run, process_id = runs.get(str(span.attributes.get(_RUN_ID))), span.attributes.get(_PROCESS)
         if run is None or not isinstance(process_id, str):
             continue
@@ -75,20 +67,29 @@ def processes_of_runs(
         else:
             run.began[process_id] = span.start_unix_ns
             run.names[process_id] = str(span.attributes.get(_WORKER) or "")
-    for run_id, process_rows in emitted.items():
-        for of in process_rows:
-            runs[run_id].turns[of["process_id"]] = of["turns"]
-            runs[run_id].heard(of["process_id"], of["last"])
-    for row in _gauge(connection, emitted, "calls_in_flight", "max(unix_ns) AS last, arg_max(value, unix_ns) AS value"):
+    for row in _emitted(connection, run_ids):
+        runs[row["run_id"]].turns[row["process_id"]] = row["turns"]
+        runs[row["run_id"]].heard(row["process_id"], row["last"])
+    for row in _gauge(connection, run_ids, "calls_in_flight", "max(unix_ns) AS last, arg_max(value, unix_ns) AS value"):
         run = runs[row["run_id"]]
         run.calls[row["process_id"]] = (round(row["value"]), row["last"])
         run.heard(row["process_id"], row["last"])
-    for row in _gauge(connection, emitted, "cpu_ratio", "quantile_cont(value, 0.75) AS value"):
+    for row in _gauge(connection, run_ids, "cpu_ratio", "quantile_cont(value, 0.75) AS value"):
         runs[row["run_id"]].cpu_ratio[row["process_id"]] = float(row["value"])
     return {run_id: run.processes() for run_id, run in runs.items()}
 
 
-def _gauge(connection: StoreConnection, run_ids: Iterable[str], name: str, columns: str) -> list[Row]:
+def _emitted(connection: StoreConnection, run_ids: Sequence[str]) -> list[Row]:
+    """The number of client turns of each process, and the end of the last one, by run and process."""
+    statement = """
+        SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
+        WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'client' AND process_id <> ''
+        GROUP BY run_id, process_id
+        """
+    return rows(connection, statement, [list(run_ids)])
+
+
+def _gauge(connection: StoreConnection, run_ids: Sequence[str], name: str, columns: str) -> list[Row]:
     """These columns of a gauge, by run and process."""
     statement = f"""
         SELECT run_id, process_id, {columns} FROM points
@@ -133,7 +134,7 @@ class _Seen:
         return sorted(infos, key=lambda info: (info.began_unix_ns or info.last_seen_unix_ns, info.process_id))
 
 
-def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
+def _asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
     """Return the declared number of processes of each run; runs without a declaration are left out."""
     counts: dict[str, int] = {}
     for span in declared:
@@ -143,30 +144,16 @@ def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
     return counts
 
 
-def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[Row]]:
-    """Return the number of client turns of each process and the end of the last one, by run, of the runs that meet a
-    condition."""
-    statement = f"""
-        SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
-        WHERE source = 'client' AND process_id <> '' AND {run.sql} GROUP BY run_id, process_id
-        """
-    by_run: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in rows(connection, statement, list(run.values)):
-        by_run[row["run_id"]].append(row)
-    return by_run
-
-
-def run_limit(
-    connection: StoreConnection, run_id: str | None, known: Sequence[ProcessInfo], declared: Iterable[RunSpan]
-) -> GeneratorLimit | None:
-    """Return why the figures of a run say nothing about the service; None if they do. `known` are its processes,
-    `declared` is what the runs of the store declared.
-
-    A service that reports itself has no load generator, and the turns of several runs have no common one.
-    """
-    if run_id is None or service_day(run_id) is not None:
-        return None
-    return generator_limit(known, asked_processes(declared).get(run_id), connection.now_unix_ns)
+def generator_limits(connection: StoreConnection, run_ids: tuple[str, ...]) -> dict[str, GeneratorLimit]:
+    """Return why the figures of runs say nothing about the service, by run; runs of which they do are left out, and
+    those of services, which have no load generator."""
+    known, asked = processes_of_runs(connection, run_ids), _asked_processes(run_spans(connection))
+    limits = {
+        run_id: generator_limit(of_run, asked.get(run_id), connection.now_unix_ns)
+        for run_id, of_run in known.items()
+        if service_day(run_id) is None
+    }
+    return {run_id: limit for run_id, limit in limits.items() if limit is not None}
 
 
 _TURN_AGGREGATES: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}

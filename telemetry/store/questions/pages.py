@@ -29,7 +29,7 @@ from telemetry.store.questions.filters import (
 )
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives
-from telemetry.store.questions.runs import calls_in_flight_now, newest_run, run_spans, runs, runs_declared
+from telemetry.store.questions.runs import calls_in_flight_now, newest_run, runs
 from telemetry.store.questions.summaries import summed_up
 from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
 from telemetry.store.questions.verdicts import cause_of_miss
@@ -174,14 +174,12 @@ class PageAnswer:
 
 def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer:
     """Answer the Now page. Raises BadQuestionError for an unknown metric."""
-    declared = run_spans(connection)
-    known = runs_declared(connection, declared)
+    known = runs(connection)
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return PageAnswer(known)
-    generator_processes = processes(connection, run.run_id, declared) if run.service is None else []
     metric_column(asked.metric)
-    whole, budget = summed_up(connection, f, declared=declared, known=generator_processes, may_estimate=True)
+    whole, budget = summed_up(connection, f, may_estimate=True)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     buckets = buckets_for(whole.turns.eligible, asked)
@@ -202,7 +200,7 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
         slowest=slowest(connection, f, asked.metric, asked.slowest),
         counts=counts,
         choices=_values_of_run(connection, run),
-        calls_in_flight=None if run.service is not None else calls_in_flight_now(generator_processes),
+        calls_in_flight=None if run.service is not None else calls_in_flight_now(processes(connection, run.run_id)),
     )
 
 

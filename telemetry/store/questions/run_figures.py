@@ -35,21 +35,14 @@ from telemetry.store.questions.conversations import unreached_runs, wer_by_condi
 from telemetry.store.questions.filters import ASKED, FRACTIONS, VIEWED, Condition, Natural, Objectives, valid
 from telemetry.store.questions.instrument import (
     NO_LOSS,
-    asked_processes,
+    generator_limits,
     loss_by_run,
     processes_of_runs,
     starts_by_run,
     total_starts,
-    turns_of_processes,
 )
 from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts, count_by_run
-from telemetry.store.questions.runs import (
-    KEPT_OUTCOMES,
-    generator_limit,
-    is_under_way,
-    run_spans,
-    runs_declared,
-)
+from telemetry.store.questions.runs import KEPT_OUTCOMES, is_under_way, runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.verdicts import judged_turns, lasted_s
 
@@ -122,13 +115,11 @@ class _ReadRuns:
 
     def __init__(self, connection: StoreConnection, objectives: Sequence[Objective]) -> None:
         self._objectives, self._now_unix_ns = objectives, connection.now_unix_ns
-        declared = run_spans(connection)
-        self.known = [run for run in runs_declared(connection, declared) if run.turns or run.declared]
+        self.known = [run for run in runs(connection) if run.turns or run.declared]
         self._figures = {row["run_id"]: row for row in rows(connection, _STATEMENT)}
-        emitted = turns_of_processes(connection, Condition("true"))
-        by_run = {run.run_id: emitted.get(run.run_id, ()) for run in self.known}
-        self._processes = processes_of_runs(connection, by_run, declared)
-        self._asked = asked_processes(declared)
+        run_ids = tuple(run.run_id for run in self.known)
+        self._processes = processes_of_runs(connection, run_ids)
+        self._limits = generator_limits(connection, run_ids)
         self._loss = loss_by_run(connection)
         self._starts = starts_by_run(connection)
         silent = [run_id for run_id, row in self._figures.items() if row["total"] and not row["connected"] + row["ok"]]
@@ -162,10 +153,6 @@ class _ReadRuns:
         )
 
     def _evidence(self, run: RunRecord, figures: Row) -> _Evidence:
-        limit = None
-        if run.service is None:
-            known, asked = self._processes[run.run_id], self._asked.get(run.run_id)
-            limit = generator_limit(known, asked, self._now_unix_ns)
         return _Evidence(
             turns=TurnCounts(
                 total=figures["total"],
@@ -176,7 +163,7 @@ class _ReadRuns:
             ),
             loss=self._loss.get(run.run_id, NO_LOSS),
             starts=total_starts(self._starts.get(run.run_id, {})),
-            limit=limit,
+            limit=self._limits.get(run.run_id),
             unreached=self._unreached.get(run.run_id),
         )
 

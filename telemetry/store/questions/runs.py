@@ -12,7 +12,7 @@ from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.formatting import number
 from telemetry.store.answers import SHARE_LIMIT, GeneratorLimit, ProcessInfo, RunRecord, StartCounts
 from telemetry.store.attribute_values import TEXT_MAX_CHARS, read_attributes
-from telemetry.store.connection import Row, StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, once, rows
 from telemetry.store.questions.filters import COUNTED, VIEWED
 
 # The attributes under which a sender may name the run; the first that it states counts.
@@ -60,6 +60,7 @@ class RunSpan:
         return next((self.attributes[name] for name in _RUN_IDS if self.attributes.get(name)), None)
 
 
+@once
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
     """Every `voice.run` span of the store, ordered by start, then by process, with the end of a process last."""
     spans = [
@@ -86,17 +87,13 @@ def _texts(row: Row) -> dict[str, str]:
     return texts | {name: msgspec.json.encode(value).decode() for name, value in others.items() if value is not None}
 
 
+@once
 def runs(connection: StoreConnection) -> list[RunRecord]:
     """Every run in the store, from what its generator declared or from its turns; the newest first."""
-    return runs_declared(connection, run_spans(connection))
-
-
-def runs_declared(connection: StoreConnection, declared: Iterable[RunSpan]) -> list[RunRecord]:
-    """Return `runs`, given what the runs of the store declared."""
     known = {row["run_id"]: RunRecord(**row, ended=False, declared={}) for row in rows(connection, _STATEMENT)}
     # A run of several processes has ended when each of those that began it has announced its end.
     running: defaultdict[str, set[str]] = defaultdict(set)
-    for span in declared:
+    for span in run_spans(connection):
         run_id = span.run_id
         if run_id is not None:
             known[run_id] = _with_declaration(known.get(run_id), run_id, span)
@@ -104,9 +101,21 @@ def runs_declared(connection: StoreConnection, declared: Iterable[RunSpan]) -> l
             change(str(span.attributes.get(_PROCESS)))
     for run_id, still_there in running.items():
         known[run_id] = replace(known[run_id], ended=not still_there)
-    for run_id in connection.cut_runs() & known.keys():
+    for run_id in cut_runs(connection) & known.keys():
         known[run_id] = replace(known[run_id], lacks_old_turns=True)
     return sorted(known.values(), key=storing_order, reverse=True)
+
+
+@once
+def cut_runs(connection: StoreConnection) -> frozenset[str]:
+    """The runs from which retention has removed some turns and kept others."""
+    cut = connection.execute(
+        """
+        SELECT DISTINCT run_id FROM removed WHERE of_table = 'turns' AND run_id IS NOT NULL
+        AND run_id IN (SELECT run_id FROM turns)
+        """
+    ).fetchall()
+    return frozenset(run_id for (run_id,) in cut)
 
 
 def storing_order(run: RunRecord) -> tuple[int, int, str]:

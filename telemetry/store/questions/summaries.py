@@ -22,7 +22,6 @@ from telemetry.store.answers import (
     Filter,
     MetricStats,
     PhaseSummary,
-    ProcessInfo,
     ShareByName,
     StageStats,
     Summary,
@@ -51,16 +50,16 @@ from telemetry.store.questions.filters import (
 from telemetry.store.questions.instrument import (
     StartsOfPhase,
     generator,
+    generator_limits,
     loss_by_process,
     processes,
-    run_limit,
     starts_by_phase,
     total_loss,
     total_starts,
 )
 from telemetry.store.questions.pairs import paired
 from telemetry.store.questions.percentiles import TURN, Groups, Values, add_percentiles, stated
-from telemetry.store.questions.runs import RunSpan, last_heard, run_spans
+from telemetry.store.questions.runs import cut_runs, last_heard
 from telemetry.store.schema import SIDES
 
 # As `judgment.is_unanswered`.
@@ -105,20 +104,13 @@ def summed_up(
     connection: StoreConnection,
     f: Filter,
     *,
-    declared: Sequence[RunSpan] | None = None,
-    known: Sequence[ProcessInfo] = (),
     may_estimate: bool = False,
 ) -> tuple[Summary, dict[str, StageStats]]:
-    """Summarize a filter's turns for `summary`, with the stages of `stage_budget`.
-
-    If `declared`, the declarations of the store's runs, and `known`, the processes of the filter's run, are given, they
-    are not read again. With `may_estimate`, percentiles of very many turns are estimates.
-    """
-    if declared is None:
-        declared = run_spans(connection)
-        if f.run_id is not None and service_day(f.run_id) is None:
-            known = processes(connection, f.run_id, declared)
-    counted, starts, cut_runs = _counted(connection, f), starts_by_phase(connection, f), connection.cut_runs()
+    """Summarize a filter's turns for `summary`, with the stages of `stage_budget`. With `may_estimate`, percentiles of
+    very many turns are estimates."""
+    # The turns of several runs have no common generator, and a service that reports itself has none.
+    run_id = None if f.run_id is None or service_day(f.run_id) is not None else f.run_id
+    counted, starts, cut = _counted(connection, f), starts_by_phase(connection, f), cut_runs(connection)
     steady = [row for row in counted if row["is_steady"] and row["is_asked"]]
     named: dict[str, list[Row]] = {}
     for row in counted:
@@ -150,15 +142,15 @@ def summed_up(
         behavior=behavior,
         beside=beside,
         contradictions=contradictions(connection, f),
-        lacks_old_turns=bool(cut_runs) if f.run_id is None else f.run_id in cut_runs,
+        lacks_old_turns=bool(cut) if f.run_id is None else f.run_id in cut,
         phases=_phases(named, figures.by_phase_name, reasons, starts),
         speech_bounds=speech_bounds,
         failures=failures(connection, f),
         remarks=remarks(connection, f),
         retries=retries,
         starts=total_starts(starts),
-        limit=run_limit(connection, f.run_id, known, declared),
-        heard_unix_ns=last_heard(known),
+        limit=None if run_id is None else generator_limits(connection, (run_id,)).get(run_id),
+        heard_unix_ns=None if run_id is None else last_heard(processes(connection, run_id)),
     )
     return replace(summed, unreached=unreached(connection, summed)), budget
 

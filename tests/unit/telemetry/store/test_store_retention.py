@@ -9,6 +9,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.check import check
 from telemetry.store.connection import StoreConnection
 from telemetry.store.database import read_only
+from telemetry.store.questions.runs import cut_runs
 from telemetry.store.reader import StoreReader
 from telemetry.store.retention import Keep, Retention, used_bytes_of
 from telemetry.store.schema import Batch
@@ -103,15 +104,15 @@ def test_run_that_lost_some_turns_is_named_until_all_are_gone(tmp_path: Path, cl
         while retention.remove_some():
             pass
         with writer.database.snapshot() as cursor:
-            assert StoreConnection(cursor, tmp_path).cut_runs() == {"half"}
+            assert cut_runs(StoreConnection(cursor, tmp_path)) == {"half"}
         clock.unix_ns += 2 * HOUR
         while retention.remove_some():
             pass
         with writer.database.snapshot() as cursor:
-            assert StoreConnection(cursor, tmp_path).cut_runs() == frozenset()
+            assert cut_runs(StoreConnection(cursor, tmp_path)) == frozenset()
         writer.append(Batch([client_turn(4, run_id="half")]))
         with writer.database.snapshot() as cursor:
-            assert StoreConnection(cursor, tmp_path).cut_runs() == {"half"}, "more of it came"
+            assert cut_runs(StoreConnection(cursor, tmp_path)) == {"half"}, "more of it came"
     removed = check(tmp_path).removed["turns"]
     assert (removed.rows, removed.run_ids) == (4, ("half",))
 
