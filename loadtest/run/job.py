@@ -445,7 +445,7 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float, prep
     objectives = started.checked.objectives
     try:
         # One question, so that no two figures are of different moments.
-        asked = PageQuestion(where, objectives=tuple(objectives), slowest=0, with_timeline=False)
+        asked = PageQuestion(where, objectives=tuple(objectives), slowest=0)
         seen = reader.page(asked)
         summary = seen.summary
         measured_s = max(0.0, elapsed_s - preparation_s)

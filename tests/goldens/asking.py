@@ -138,7 +138,7 @@ def _of_pages(asked: Asked) -> Iterator[tuple[str, Parameters]]:
         {"filter": {"run_id": "gone"}},
     ]
     for view in views:
-        own = {"slowest": 3 * asked.single_turns, "dots": 0, "with_cause": True}
+        own = {"slowest": 3 * asked.single_turns, "with_cause": True}
         yield "page", {"asked": view | own}
         yield "cache_page", {"asked": view}
         yield "instrument_page", {"asked": view}
@@ -149,7 +149,7 @@ def _of_pages(asked: Asked) -> Iterator[tuple[str, Parameters]]:
     turns += [{"filter": {"run_id": asked.service}}]
     for turn in turns:
         yield "turns_page", {"asked": turn}
-    yield "page", {"asked": {"filter": {"run_id": asked.other}, "metric": "llm_ttft", "most_buckets": 20, "dots": 0}}
+    yield "page", {"asked": {"filter": {"run_id": asked.other}, "metric": "llm_ttft"}}
     yield "rollout_page", {}
     yield "rollout_page", {"name": "fast", "objectives": _OBJECTIVES}
     yield "rollouts", {"most_entries": 2}

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final, Literal
-
-import msgspec
+from typing import Final, Literal
 
 from telemetry.model.formatting import NS_PER_S
 from telemetry.model.metrics import HEADLINE
@@ -16,22 +14,18 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.questions.caches import CacheAnswer, cache_answer
 from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.questions.filters import (
-    ManyBuckets,
     ManyTurns,
     Natural,
     Objectives,
     dimension_values,
-    full_turns,
     metric_column,
     slowest,
-    turns_of,
-    viewed,
 )
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.questions.runs import calls_in_flight_now, newest_run, runs
 from telemetry.store.questions.summaries import summed_up
-from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
+from telemetry.store.questions.timelines import CohortLines, cohort_lines
 from telemetry.store.questions.verdicts import cause_of_miss
 
 # What a view shows of a run unless something else is chosen: of a longer one its newest hour, else all of it.
@@ -128,22 +122,15 @@ def _values_of_run(connection: StoreConnection, run: RunRecord) -> dict[str, tup
 
 @dataclass(frozen=True, slots=True)
 class PageQuestion:
-    """The question of a page. A filter without a run means the newest one. `dots` and `slowest` are the most single
-    turns that are wanted."""
+    """The question of the Now page. A filter without a run means the newest one; `slowest` is the most single turns
+    that are wanted."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     window_ns: Window = None
     metric: str = HEADLINE
     objectives: Objectives = ()
     slowest: ManyTurns = 5
-    # Whether the timeline with all cohorts in one, and whether the cause of a miss and what explains it are wanted.
-    with_timeline: bool = True
-    with_cause: bool = False
-    dots: ManyTurns = 800
-    # A timeline has so many buckets that each holds enough turns for its percentiles.
-    turns_per_bucket: Annotated[int, msgspec.Meta(ge=1, lt=2**62)] = 30
-    fewest_buckets: ManyBuckets = 10
-    most_buckets: ManyBuckets = 90
+    with_cause: bool = False  # whether the cause of a miss and what explains it are wanted
 
 
 _PAGE: Final = PageQuestion()
@@ -151,16 +138,13 @@ _PAGE: Final = PageQuestion()
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """The answer of the store: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
-    client turns while they are few. `choices` are the values of each dimension which occur among all turns of the
-    run."""
+    """The answer of the store: `run` is None, and nothing of it is known, when there is no such run. `choices` are the
+    values of each dimension which occur among all turns of the run."""
 
     runs: Sequence[RunRecord]
     run: RunRecord | None = None
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     summary: Summary | None = None
-    timeline: Sequence[TimelinePoint] = ()
-    dots: Sequence[Turn] = ()
     budget: dict[str, StageStats] = field(default_factory=dict[str, StageStats])
     slowest: Sequence[Turn] = ()
     counts: ObjectiveCounts = field(default_factory=lambda: ObjectiveCounts({}))
@@ -182,7 +166,6 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
     whole, budget = summed_up(connection, f, may_estimate=True)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
-    buckets = buckets_for(whole.turns.eligible, asked)
     return PageAnswer(
         lines=cohort_lines(connection, f, asked.metric),
         cause=cause,
@@ -194,8 +177,6 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
         run=run,
         filter=f,
         summary=whole,
-        timeline=timeline(connection, f, asked.metric, buckets) if asked.with_timeline else (),
-        dots=_dots(connection, f, asked.dots) if asked.with_timeline and whole.turns.total <= asked.dots else (),
         budget=budget,
         slowest=slowest(connection, f, asked.metric, asked.slowest),
         counts=counts,
@@ -212,16 +193,6 @@ def _cause(
     missed = leading_miss(asked.objectives, verdicts)
     headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
     return cause_of_miss(connection, f, asked.objectives, counts), missed or headline
-
-
-def buckets_for(turns: int, asked: PageQuestion) -> int:
-    """Return how many buckets a timeline may have so that each has enough turns for a meaningful percentile."""
-    return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
-
-
-def _dots(connection: StoreConnection, f: Filter, limit: int) -> list[Turn]:
-    where = turns_of(f) & viewed(f)
-    return full_turns(connection, where, "started_unix_ns, span_id", limit)
 
 
 @dataclass(frozen=True, slots=True)

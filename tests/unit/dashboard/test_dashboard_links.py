@@ -34,7 +34,7 @@ def test_a_choice_is_a_question_to_the_store() -> None:
     )
     assert asked.window_ns == 300 * NS_PER_S
     assert asked.objectives == tuple(default_objectives())
-    assert Choice().question([]) == PageQuestion(window_ns=NEWEST, with_timeline=False, with_cause=True)
+    assert Choice().question([]) == PageQuestion(window_ns=NEWEST, with_cause=True)
     assert not Choice(run="r1").narrows
     assert Choice(run="r1", window="1m").narrows
 

@@ -68,7 +68,6 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
             assert page.counts.count(HEARD) == EligibleTurns(0, turns)
             assert sum(page.counts.of_cohort(cohort).count(HEARD).eligible for cohort in ("a", "b")) == turns
             assert page.summary.metrics["voice_to_voice"].n == turns
-            assert sum(point.n for point in page.timeline) == turns
             assert page.cause.turns == turns
             assert page.explanation.selected + page.explanation.others == turns
             assert sum(cohort.turns.total for cohort in page.summary.cohorts) == turns

@@ -11,7 +11,7 @@ import pytest
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.questions.pages import PageQuestion, buckets_for
+from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.questions.turns import TurnsQuestion
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store, synthetic_run
@@ -44,7 +44,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
 )
 def test_a_page_is_what_each_question_answers(reader: StoreReader, f: Filter, window_s: int | None) -> None:
     window_ns = None if window_s is None else window_s * SECOND
-    answer = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3, dots=100))
+    answer = reader.page(PageQuestion(f, window_ns, objectives=OBJECTIVES, slowest=3))
     assert answer.runs == reader.runs()
     assert answer.run is not None
     assert answer.summary is not None
@@ -53,13 +53,9 @@ def test_a_page_is_what_each_question_answers(reader: StoreReader, f: Filter, wi
         f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=answer.run.last_unix_ns - window_ns)
     assert answer.filter == f
     assert answer.summary == reader.summary(f)
-    buckets = buckets_for(answer.summary.turns.eligible, PageQuestion())
-    assert answer.timeline == reader.timeline(f, "voice_to_voice", buckets)
     assert answer.budget == reader.stage_budget(f)
     assert answer.slowest == reader.slowest(f, "voice_to_voice", 3)
     assert answer.counts == reader.objective_counts(f, OBJECTIVES)
-    few = answer.summary.turns.total <= 100
-    assert answer.dots == (reader.turns(f, 100, source="client") if few else ())
     # To choose from is all that the run has, whatever the page is narrowed to.
     assert answer.choices == reader.dimension_values(Filter(run_id=f.run_id))
     assert reader.turns_page(TurnsQuestion(f)).choices == answer.choices
@@ -80,10 +76,6 @@ def test_a_run_that_is_not_there_is_not_replaced(reader: StoreReader, tmp_path: 
         reader.page(PageQuestion(metric="speed"))
     with StoreReader(fill_store(tmp_path / "empty")) as empty:
         assert empty.page(PageQuestion()).run is None
-
-
-def test_buckets_grow_with_the_turns_within_bounds() -> None:
-    assert [buckets_for(n, PageQuestion()) for n in (0, 300, 1_200, 10_000_000)] == [10, 10, 40, 90]
 
 
 # Asks what a run, a report and a page ask, and prints whether pandas came with it.
