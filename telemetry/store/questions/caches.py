@@ -7,7 +7,6 @@ other figures are over the valid turns with a question, outside ramps unless the
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,10 +15,10 @@ from telemetry.model import semconv
 from telemetry.model.formatting import NOT_REPORTED
 from telemetry.model.metrics import HEADLINE, METRICS, MIN_COUNT_FOR
 from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_SCOPE, SCRAPE_UP
-from telemetry.model.stats import shown_percentile
+from telemetry.model.stats import enough
 from telemetry.store.answers import Filter
 from telemetry.store.connection import Row, StoreConnection, rows
-from telemetry.store.questions.filters import Natural, grouped, judged, valid
+from telemetry.store.questions.filters import FRACTIONS, Natural, grouped, judged, valid
 from telemetry.store.questions.timelines import COUNT_TICK_NS, CountsOverTime, counts_over_time
 
 # Which of the valid turns tell whether a cache answered what was asked: those of which both intents are known.
@@ -30,14 +29,18 @@ _INTENTS: Final = {
     "misses_judged": f"NOT cache_hit AND {_JUDGED_ANSWER}",
     "misses_false": f"NOT cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
 }
-# The columns that say who answered, by the name under which answers have it.
-ANSWERING: Final = {"tier": "cache_tier", "route": "route", "model": "model", "fallback": "fallback"}
 # Models are named by others: no page has room for any number of them.
 MOST_NAMES: Final = 12
 OTHERS: Final = "others"
 NO_FALLBACK: Final = "no fallback reported"  # also where the endpoint says nothing of how it answered
 MISS: Final = "miss"
 HIT: Final = "any hit"
+_NAMED: Final = "coalesce(nullif({0}, ''), '{1}')"
+_MODEL: Final = _NAMED.format("model", NOT_REPORTED)
+# The tier that answered, or that none did; null where the endpoint says nothing of a cache.
+_CACHE: Final = (
+    f"CASE WHEN cache_hit THEN {_NAMED.format('cache_tier', NOT_REPORTED)} WHEN NOT cache_hit THEN '{MISS}' END"
+)
 _ORDER: Final = {
     "cache": (HIT, *semconv.CACHE_TIERS, NOT_REPORTED, MISS),
     "route": semconv.ROUTES,
@@ -107,28 +110,27 @@ class CacheAnswer:
 
 def cache_answer(connection: StoreConnection, f: Filter) -> CacheAnswer:
     """The answer from the turns of a filter."""
-    waits, ticks, judged = _waits_of_turns(connection, f), _ticks_of_turns(connection, f), _intents(connection, f)
-    caches, routes = _caches(waits), [row for row in waits if row["what"] == "route"]
-    by_kind = {"cache": caches} | {
-        what: _named(what, [row for row in waits if row["what"] == what]) for what in ("route", "model", "fallback")
-    }
-    by_name = {group.name: group for group in caches}
+    groups, ticks, judged = _groups(connection, f), _ticks(connection, f), _intents(connection, f)
+    by_name = {group.name: group for group in groups["cache"]}
     hits, misses = by_name.get(HIT), by_name.get(MISS)
     every = [row["tick"] for row in ticks]
+    tiers, fallbacks = (
+        [(row[name], row["tick"], row["n"]) for row in ticks if row[name] is not None] for name in ("cache", "fallback")
+    )
     return CacheAnswer(
-        turns=sum(row["turns"] for row in routes),
+        turns=sum(group.turns for group in groups["route"]),
         reported=sum(group.turns for group in (hits, misses) if group is not None),
         hits=0 if hits is None else hits.turns,
-        tiers=counts_over_time(_renamed(ticks, "tier"), (MISS, *_ORDER["cache"]), among=every),
-        fallbacks=counts_over_time(_renamed(ticks, "fallback"), _ORDER["fallback"], among=every),
-        waits={what: groups for what, groups in by_kind.items() if _is_reported(what, groups)},
+        tiers=counts_over_time(tiers, (MISS, *_ORDER["cache"]), among=every),
+        fallbacks=counts_over_time(fallbacks, _ORDER["fallback"], among=every),
+        waits={what: of_kind for what, of_kind in groups.items() if _is_reported(of_kind)},
         saved=_saved(hits, misses),
         false_hits=FalseAnswers(judged["hits_judged"], judged["hits_false"]),
         false_misses=FalseAnswers(judged["misses_judged"], judged["misses_false"]),
     )
 
 
-def _is_reported(what: str, groups: Sequence[WaitOfGroup]) -> bool:
+def _is_reported(groups: Sequence[WaitOfGroup]) -> bool:
     return any(group.name not in (NOT_REPORTED, NO_FALLBACK) for group in groups)
 
 
@@ -142,88 +144,55 @@ def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | 
     return TimeSaved(hits.n, per_hit_ns, per_hit_ns * hits.n)
 
 
-def _renamed(ticks: Sequence[Row], what: str) -> list[tuple[str, int, int]]:
-    """The ticks of tiers or fallbacks under the names that a page shows. For fallbacks only turns that had one: the
-    other rows only show when turns began."""
-    return [
-        (_cache_name(row) if what == "tier" else str(row["value"]), row["tick"], row["n"])
-        for row in ticks
-        if row["what"] == what and (what == "tier" or row["value"] is not None)
-    ]
-
-
-def _cache_name(row: Row) -> str:
-    return (row["value"] or NOT_REPORTED) if row["hit"] else MISS
-
-
-def _caches(waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
-    tiers = [row for row in waits if row["what"] == "tier"]
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in tiers:
-        groups[_cache_name(row)].append(row)
-    if hits := [row for row in tiers if row["hit"]]:
-        groups[HIT] = hits
-    return tuple(_group(name, groups[name]) for name in _ORDER["cache"] if name in groups)
-
-
-def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
-    unnamed = NO_FALLBACK if what == "fallback" else NOT_REPORTED
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in waits:
-        groups[row["value"] or unnamed].append(row)
-    known = list(_ORDER.get(what, ()))
-
-    def order(name: str) -> tuple[int, bool, int, str]:
-        place = known.index(name) if name in known else len(known)
-        return place, name == NOT_REPORTED, -sum(row["turns"] for row in groups[name]), name
-
-    ordered = sorted(groups, key=order)
-    shown = [_group(name, groups[name]) for name in ordered[:MOST_NAMES]]
-    if rest := [row for name in ordered[MOST_NAMES:] for row in groups[name]]:
-        shown.append(_group(OTHERS, rest))
-    return tuple(shown)
-
-
-def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
-    """One group from its rows with their `values`."""
-    n, total = sum(row["n"] for row in parts), sum(row["total"] for row in parts)
-    values = [value for row in parts for value in row["values"] or ()]
-    return WaitOfGroup(
-        name=name,
-        turns=sum(row["turns"] for row in parts),
-        n=n,
-        mean_ns=total / n if n else None,
-        p50_ns=shown_percentile(values, "p50"),
-        p95_ns=shown_percentile(values, "p95"),
-        p99_ns=shown_percentile(values, "p99"),
+def _groups(connection: StoreConnection, f: Filter) -> dict[str, tuple[WaitOfGroup, ...]]:
+    """The groups of each kind: a hit is one of its tier and one of any. Of models, only the most common are named."""
+    where, wait = grouped(f) & valid(f), METRICS[HEADLINE].column
+    models = connection.execute(
+        f"""
+        SELECT {_MODEL} AS name FROM turns WHERE {where.sql} GROUP BY name
+        ORDER BY name = '{NOT_REPORTED}', count(*) DESC, name LIMIT {MOST_NAMES}
+        """,
+        where.values,
+    ).fetchall()
+    waits = rows(
+        connection,
+        f"""
+        SELECT what, name, count(*) AS turns, count(wait) AS n, avg(wait) AS mean, quantile_cont(wait, {FRACTIONS}) AS q
+        FROM (SELECT unnest(['cache', 'cache', 'route', 'model', 'fallback']) AS what,
+                     unnest([CASE WHEN cache_hit THEN '{HIT}' END, {_CACHE}, {_NAMED.format("route", NOT_REPORTED)},
+                             CASE WHEN list_contains(?::VARCHAR[], {_MODEL}) THEN {_MODEL} ELSE '{OTHERS}' END,
+                             {_NAMED.format("fallback", NO_FALLBACK)}]) AS name, {wait} AS wait
+              FROM turns WHERE {where.sql})
+        WHERE name IS NOT NULL GROUP BY what, name
+        """,
+        [[name for (name,) in models], *where.values],
     )
+    return {
+        what: tuple(map(_group, sorted((row for row in waits if row["what"] == what), key=_place)))
+        for what in ("cache", "route", "model", "fallback")
+    }
 
 
-def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
-    where = grouped(f) & valid(f)
-    column = METRICS[HEADLINE].column
-    waits: list[Row] = []
-    for what, value in ANSWERING.items():
-        known = "cache_hit IS NOT NULL" if what == "tier" else "true"
-        statement = f"""
-            SELECT '{what}' AS what, {value} AS value, cache_hit AS hit, count(*) AS turns, count({column}) AS n,
-                   coalesce(sum({column}), 0)::DOUBLE AS total, list({column}) FILTER ({column} IS NOT NULL) AS values
-            FROM turns WHERE {where.sql} AND {known} GROUP BY ALL
-            """
-        waits += rows(connection, statement, list(where.values))
-    return waits
+def _place(row: Row) -> tuple[int, bool, int, str]:
+    """The key to order the groups of a kind."""
+    known, name = _ORDER.get(row["what"], ()), row["name"]
+    place = known.index(name) if name in known else len(known)
+    return place, name in (NOT_REPORTED, OTHERS), -row["turns"], name
 
 
-def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
+def _group(row: Row) -> WaitOfGroup:
+    n, (p50, p95, p99) = row["n"], row["q"] or (None, None, None)
+    return WaitOfGroup(row["name"], row["turns"], n, row["mean"], p50, enough("p95", n, p95), enough("p99", n, p99))
+
+
+def _ticks(connection: StoreConnection, f: Filter) -> list[Row]:
+    """Count turns over time by what a cache said and by fallback."""
     where = grouped(f) & valid(f)
     statement = f"""
-        SELECT 'tier' AS what, cache_tier AS value, cache_hit AS hit, started_unix_ns // {COUNT_TICK_NS} AS tick,
-               count(*) AS n FROM turns WHERE {where.sql} AND cache_hit IS NOT NULL GROUP BY ALL
-        UNION ALL
-        SELECT 'fallback', fallback, cache_hit, started_unix_ns // {COUNT_TICK_NS} AS tick, count(*)
+        SELECT started_unix_ns // {COUNT_TICK_NS} AS tick, {_CACHE} AS cache, fallback, count(*) AS n
         FROM turns WHERE {where.sql} GROUP BY ALL
         """
-    return rows(connection, statement, [*where.values, *where.values])
+    return rows(connection, statement, where.values)
 
 
 def _intents(connection: StoreConnection, f: Filter) -> Row:

@@ -176,3 +176,18 @@ def test_a_lost_turn_is_counted_for_its_process(tmp_path: Path) -> None:
     assert lost == {gone.process_id: 1}
     assert page.summary is not None
     assert page.summary.loss.missing == 1
+
+
+def test_models_beyond_the_most_common_are_one_group(tmp_path: Path) -> None:
+    names = [f"model-{number:02d}" for number in range(14) for _ in range(20 - number)]
+    turns = [
+        msgspec.structs.replace(turn, model=name)
+        for turn, name in zip(synthetic_run(turns=len(names), seed=1).turns, names, strict=False)
+    ]
+    counts = Counter(turn.model for turn in judged(turns) if turn.outcome != "invalid")
+    with reader_of(tmp_path, *turns) as reader:
+        groups = reader.cache_page(ViewQuestion()).cache.waits["model"]
+    common = sorted(counts, key=lambda name: (-counts[name], name or ""))
+    assert [group.name for group in groups] == [*common[:12], "others"]
+    assert [group.turns for group in groups[:12]] == [counts[name] for name in common[:12]]
+    assert groups[-1].turns == sum(counts[name] for name in common[12:]) > 0
