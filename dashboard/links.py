@@ -121,7 +121,7 @@ class Choice(LinkChoice):
     def question(self, objectives: Sequence[Objective], metric: str = HEADLINE) -> PageQuestion:
         """The question of the Now page to the store, with the metric that it draws over time."""
         asked = self.view(objectives)
-        return PageQuestion(asked.filter, asked.window_ns, metric, asked.objectives, with_cause=True)
+        return PageQuestion(asked.filter, asked.window_ns, asked.objectives, metric, with_cause=True)
 
     def view(self, objectives: Sequence[Objective] = ()) -> ViewQuestion:
         """The turns that a page shows; a window ends at the run's newest turn, not at the current time."""

@@ -46,12 +46,10 @@ class StoreConnection:
 
     def at(self, now_unix_ns: int) -> "StoreConnection":
         """The same snapshot for a question at another time."""
-        then = StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
-        then._known = self._known
-        return then
+        return StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
 
     def known(self, key: object, read: Callable[[], _Read]) -> _Read:
-        """What is read of the snapshot under a key, at its first use."""
+        """What is read of the snapshot at this time under a key, at its first use."""
         if key not in self._known:
             self._known[key] = read()
         return self._known[key]
@@ -70,8 +68,8 @@ class StoreConnection:
 def once(
     read: Callable[Concatenate[StoreConnection, _Parameters], _Read],
 ) -> Callable[Concatenate[StoreConnection, _Parameters], _Read]:
-    """Mark a function that several questions of a view call: it reads a snapshot once for the same parameters, which
-    are hashable. Its result does not depend on the time of the question, and nobody changes it."""
+    """Mark a function that several questions of a view call: for the same parameters, which are hashable, it reads a
+    snapshot once. Nobody changes its result."""
 
     @functools.wraps(read)
     def known(connection: StoreConnection, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Read:

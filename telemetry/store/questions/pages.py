@@ -18,7 +18,6 @@ from telemetry.store.questions.filters import (
     Natural,
     Objectives,
     dimension_values,
-    metric_column,
     slowest,
 )
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
@@ -89,12 +88,15 @@ _VIEW: Final = ViewQuestion()
 
 def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
     """Find the run and summarize it; the head has no run if it does not exist."""
-    known = runs(connection)
-    run, f = _narrowed(known, asked.filter, asked.window_ns)
+    known, f = runs(connection), asked.filter
+    run = newest_run(known) if f.run_id is None else next((run for run in known if run.run_id == f.run_id), None)
     if run is None:
         return ViewHead(known)
+    window_ns = window_of(run, asked.window_ns)
+    since_unix_ns = f.since_unix_ns if window_ns is None else run.reached_unix_ns - window_ns
+    f = replace(f, run_id=run.run_id, since_unix_ns=since_unix_ns)
     whole, _ = summed_up(connection, f, may_estimate=True)
-    return ViewHead(known, run, f, whole, _values_of_run(connection, run))
+    return ViewHead(known, run, f, whole, dimension_values(connection, Filter(run_id=run.run_id)))
 
 
 def window_of(run: RunRecord, window: Window) -> int | None:
@@ -104,31 +106,11 @@ def window_of(run: RunRecord, window: Window) -> int | None:
     return NEWEST_NS if run.reached_unix_ns - run.first_unix_ns > NEWEST_NS else None
 
 
-def _narrowed(known: Sequence[RunRecord], f: Filter, window: Window) -> tuple[RunRecord | None, Filter]:
-    """The run of the filter, and the filter restricted to its turns."""
-    run = (
-        newest_run(known) if f.run_id is None else next((record for record in known if record.run_id == f.run_id), None)
-    )
-    if run is None:
-        return None, f
-    window_ns = window_of(run, window)
-    since_unix_ns = f.since_unix_ns if window_ns is None else run.reached_unix_ns - window_ns
-    return run, replace(f, run_id=run.run_id, since_unix_ns=since_unix_ns)
-
-
-def _values_of_run(connection: StoreConnection, run: RunRecord) -> dict[str, tuple[str, ...]]:
-    return dimension_values(connection, Filter(run_id=run.run_id))
-
-
 @dataclass(frozen=True, slots=True)
-class PageQuestion:
-    """The question of the Now page. A filter without a run means the newest one; `slowest` is the most single turns
-    that are wanted."""
+class PageQuestion(ViewQuestion):
+    """The question of the Now page; `slowest` is the most single turns that are wanted."""
 
-    filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: Window = None
     metric: str = HEADLINE
-    objectives: Objectives = ()
     slowest: ManyTurns = 5
     with_cause: bool = False  # whether the cause of a miss and what explains it are wanted
 
@@ -137,14 +119,9 @@ _PAGE: Final = PageQuestion()
 
 
 @dataclass(frozen=True, slots=True)
-class PageAnswer:
-    """The answer of the store: `run` is None, and nothing of it is known, when there is no such run. `choices` are the
-    values of each dimension which occur among all turns of the run."""
+class PageAnswer(HeadedAnswer):
+    """The head of the page, and the figures of a run on one screen."""
 
-    runs: Sequence[RunRecord]
-    run: RunRecord | None = None
-    filter: Filter = Filter()  # noqa: RUF009 - immutable
-    summary: Summary | None = None
     budget: dict[str, StageStats] = field(default_factory=dict[str, StageStats])
     slowest: Sequence[Turn] = ()
     counts: ObjectiveCounts = field(default_factory=lambda: ObjectiveCounts({}))
@@ -152,35 +129,29 @@ class PageAnswer:
     cause: MissCause | None = None
     explained: Objective | None = None  # the bad turns by it are what `explanation` is about
     explanation: Explanation | None = None
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    calls_in_flight: int | None = None  # as `run_state.calls_in_flight_now`
+    calls_in_flight: int | None = None  # as `runs.calls_in_flight_now`
 
 
 def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer:
     """Answer the Now page. Raises BadQuestionError for an unknown metric."""
-    known = runs(connection)
-    run, f = _narrowed(known, asked.filter, asked.window_ns)
+    head = open_view(connection, asked)
+    run, f = head.run, head.filter
     if run is None:
-        return PageAnswer(known)
-    metric_column(asked.metric)
+        return PageAnswer(head)
     whole, budget = summed_up(connection, f, may_estimate=True)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     return PageAnswer(
+        head,
+        budget,
+        slowest(connection, f, asked.metric, asked.slowest),
+        counts,
         lines=cohort_lines(connection, f, asked.metric),
         cause=cause,
         explained=explained,
         explanation=None
         if explained is None or whole.is_generator_limited
         else explanation(connection, ExplanationQuestion(TurnSelection(explained), f)),
-        runs=known,
-        run=run,
-        filter=f,
-        summary=whole,
-        budget=budget,
-        slowest=slowest(connection, f, asked.metric, asked.slowest),
-        counts=counts,
-        choices=_values_of_run(connection, run),
         calls_in_flight=None if run.service is not None else calls_in_flight_now(processes(connection, run.run_id)),
     )
 

@@ -27,7 +27,7 @@ from telemetry.store.answers import (
     Summary,
     TurnCounts,
 )
-from telemetry.store.connection import Row, StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, once, rows
 from telemetry.store.questions.conversations import (
     contradictions,
     counts_of_turns,
@@ -100,11 +100,9 @@ def summary(connection: StoreConnection, f: Filter = ANY) -> Summary:
     return summed_up(connection, f)[0]
 
 
+@once
 def summed_up(
-    connection: StoreConnection,
-    f: Filter,
-    *,
-    may_estimate: bool = False,
+    connection: StoreConnection, f: Filter, *, may_estimate: bool = False
 ) -> tuple[Summary, dict[str, StageStats]]:
     """Summarize a filter's turns for `summary`, with the stages of `stage_budget`. With `may_estimate`, percentiles of
     very many turns are estimates."""

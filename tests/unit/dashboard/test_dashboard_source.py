@@ -11,7 +11,7 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import RunRecord
 from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts
-from telemetry.store.questions.pages import PageAnswer
+from telemetry.store.questions.pages import PageAnswer, ViewHead
 from tests.unit.dashboard.fakes import summary
 
 RUN = RunRecord("new", 2, 4, 200, None, None, False, {})
@@ -22,12 +22,12 @@ def test_each_cohort_is_judged_on_its_own() -> None:
         return {objective.name: ObjectiveCount(EligibleTurns(good, 200)) for objective in default_objectives()}
 
     counts = ObjectiveCounts(counted(190), {"A": counted(200), "B": counted(10)})
-    answer = PageAnswer([RUN], run=RUN, summary=summary(cohorts=("A", "B")), counts=counts)
+    answer = PageAnswer(ViewHead([RUN], RUN, summary=summary(cohorts=("A", "B"))), counts=counts)
     view = now.judged(answer, default_objectives())
     assert len(view.statuses) == len(default_objectives())
     states = {name: status and status.state for name, status in view.cohort_statuses.items()}
     assert states == {"A": "met", "B": "missed"}
-    assert now.judged(PageAnswer([RUN]), default_objectives()).verdict is None
+    assert now.judged(PageAnswer(ViewHead([RUN])), default_objectives()).verdict is None
 
 
 def test_a_store_that_is_missing_or_no_address_says_so(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_page_is_what_each_question_answers(reader: StoreReader, f: Filter, wi
     assert answer.run == next(run for run in answer.runs if run.run_id == f.run_id)
     if window_ns is not None:
         f = Filter(run_id=f.run_id, length_class=f.length_class, since_unix_ns=answer.run.last_unix_ns - window_ns)
-    assert answer.filter == f
+    assert answer.head.filter == f
     assert answer.summary == reader.summary(f)
     assert answer.budget == reader.stage_budget(f)
     assert answer.slowest == reader.slowest(f, "voice_to_voice", 3)
@@ -65,7 +65,7 @@ def test_a_page_is_what_each_question_answers(reader: StoreReader, f: Filter, wi
 def test_the_newest_run_is_meant_when_none_is_named(reader: StoreReader) -> None:
     answer = reader.page(PageQuestion())
     assert answer.run is not None
-    assert (answer.run.run_id, answer.filter) == ("run-2", Filter(run_id="run-2"))
+    assert (answer.run.run_id, answer.head.filter) == ("run-2", Filter(run_id="run-2"))
 
 
 @pytest.mark.slow

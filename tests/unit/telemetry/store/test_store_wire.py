@@ -108,11 +108,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
     ]
     for name, parameters in asked:
         here, there = (getattr(source, name)(**parameters) for source in (reader, wire))
-        if name == "page":
-            assert (list(there.runs), there.run, there.filter) == (here.runs, here.run, here.filter)
-            assert (there.summary, there.budget, there.counts) == (here.summary, here.budget, here.counts)
-            assert list(there.slowest) == here.slowest
-        elif name in ("cache_page", "instrument_page", "cohorts_page"):
+        if name in ("page", "cache_page", "instrument_page", "cohorts_page"):
             assert _as_json(there) == _as_json(here), name
         else:
             assert there == here, name
