@@ -20,7 +20,7 @@ from telemetry.store.questions.pairs import both_sides
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.timelines import bucket_width_ns
 from telemetry.store.recordings.excerpt import CallExcerpt, CallOfTurn, excerpt
-from telemetry.store.recordings.texts import calls_with_words
+from telemetry.store.recordings.files import calls_with_words
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 
 # What is below an edge is in its band, what is beyond the last one in one more. Finer where people hear a difference;

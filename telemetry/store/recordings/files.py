@@ -1,4 +1,6 @@
-"""Finds and reads the recording of a call. Damaged, foreign and missing files are answers, not errors."""
+"""Finds and reads the recordings of a run's calls: that of one call, and those whose texts hold some words. Damaged,
+foreign and missing files are answers, not errors.
+"""
 
 import os
 from pathlib import Path
@@ -11,12 +13,16 @@ from telemetry.store.recordings.kept_call import (
     FOLDER,
     FORMAT,
     INDEX_SUFFIX,
+    NS_PER_S,
     KeptCall,
     call_key,
     kept_file,
     run_folder,
 )
 
+# Reading so many small files takes about a second.
+MOST_CALLS: Final = 10_000
+_MOST_TURNS: Final = 20_000
 _INDEX_BYTES_MAX: Final = 64 << 20
 
 
@@ -30,34 +36,65 @@ class FoundCall(msgspec.Struct, frozen=True):
 
 def find_call(store: Path, run_id: str, call_id: str, now_unix_ns: int) -> FoundCall | None:
     """Return the recording of a call next to a store; None if there is none, or it has expired."""
-    folder, key = run_folder(store / FOLDER, run_id), call_key(call_id)
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.startswith(key))
-    except OSError:
+    index = next(iter(_indexes(store, run_id, now_unix_ns, call_key(call_id))), None)
+    if index is None:
         return None
-    for name in names:
-        known = kept_file(name)
-        if known is not None and known.suffix == INDEX_SUFFIX and known.expires_unix_s * 10**9 > now_unix_ns:
-            return _read(folder / name, run_id, call_id)
-    return None
+    found = _read(index)
+    call = found.call
+    if call is None:
+        return found
+    if (call.run_id, call.call_id) != (run_id, call_id):
+        return FoundCall(fault=f"{index.name}: belongs to another call")
+    if call.rate_hz is None:
+        return found
+    audio = index.with_suffix(AUDIO_SUFFIX)
+    if not audio.is_file() or audio.is_symlink():
+        return FoundCall(call, fault=f"{audio.name}: is missing")
+    return FoundCall(call, str(audio))
 
 
-def _read(index: Path, run_id: str, call_id: str) -> FoundCall:
+def calls_with_words(store: Path, run_id: str, words: str, now_unix_ns: int) -> tuple[list[tuple[str, int]], int, bool]:
+    """The turns (call and number) whose kept texts contain these words, in any case; the number of calls searched, and
+    whether these were all."""
+    indexes, wanted = _indexes(store, run_id, now_unix_ns), words.casefold()
+    turns: list[tuple[str, int]] = []
+    searched = 0
+    for index in indexes[:MOST_CALLS]:
+        call = _read(index).call
+        if call is None or call.run_id != run_id:
+            continue
+        searched += 1
+        for turn in call.turns:
+            texts = (turn.asked, turn.transcript, turn.reply)
+            if any(text is not None and wanted in text.casefold() for text in texts):
+                turns.append((call.call_id, turn.turn_index))
+    return turns[:_MOST_TURNS], searched, len(indexes) <= MOST_CALLS and len(turns) <= _MOST_TURNS
+
+
+def _indexes(store: Path, run_id: str, now_unix_ns: int, prefix: str = "") -> list[Path]:
+    """The indexes of a run's calls that have not expired, in the order of their names."""
+    folder = run_folder(store / FOLDER, run_id)
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.startswith(prefix))
+    except OSError:
+        return []
+    known = ((name, kept_file(name)) for name in names)
+    return [
+        folder / name
+        for name, file in known
+        if file is not None and file.suffix == INDEX_SUFFIX and file.expires_unix_s * NS_PER_S > now_unix_ns
+    ]
+
+
+def _read(index: Path) -> FoundCall:
+    """The call of an index, without its audio."""
     try:
         with index.open("rb") as file:
-            content = file.read(_INDEX_BYTES_MAX + 1)
-        call = msgspec.json.decode(content, type=KeptCall)
+            call = msgspec.json.decode(file.read(_INDEX_BYTES_MAX + 1), type=KeptCall)
     except OSError as error:
         return FoundCall(fault=f"{index.name}: cannot be read ({error.strerror})")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return FoundCall(fault=f"{index.name}: is damaged: it is not the index of a call")
     if call.format != FORMAT:
         return FoundCall(fault=f"{index.name}: is of format {call.format}; this version reads format {FORMAT}")
-    if (call.run_id, call.call_id) != (run_id, call_id):
-        return FoundCall(fault=f"{index.name}: belongs to another call")
-    if call.rate_hz is None:
-        return FoundCall(call)
-    audio = index.with_suffix(AUDIO_SUFFIX)
-    if not audio.is_file() or audio.is_symlink():
-        return FoundCall(call, fault=f"{audio.name}: is missing")
-    return FoundCall(call, str(audio))
+    return FoundCall(call)
