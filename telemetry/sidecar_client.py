@@ -31,14 +31,14 @@ class _Words(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class SidecarAnswer:
-    """A status and a body. `words` is the sidecar's message on one line, empty if it has none."""
+    """A status and a body."""
 
     status: int
     content: bytes
 
     @property
     def words(self) -> str:
-        """See the class."""
+        """The sidecar's message on one line, empty if it has none."""
         try:
             words = msgspec.json.decode(self.content, type=_Words)
         except (msgspec.DecodeError, UnicodeDecodeError):

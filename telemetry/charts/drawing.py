@@ -191,8 +191,8 @@ def spacing_room(texts: Iterable[str]) -> int:
     return math.ceil(max(grown, default=0.0))
 
 
-def finished(layers: Sequence[alt.Chart], colors: Palette, height: int, *, left: int = 0, right: int = 0) -> Row:
-    """The specification in the theme's colors, without data; `left` and `right` are kept free at these edges."""
+def finished(layers: Sequence[alt.Chart], colors: Palette, height: int, *, left: int = 0) -> Row:
+    """The specification in the theme's colors, without data; `left` is kept free at the left edge."""
     # Altair's own layering copies and checks every part several times, 40 ms a chart: the tests check specifications.
     drawn: list[Row] = []
     selections: list[Row] = []
@@ -209,7 +209,7 @@ def finished(layers: Sequence[alt.Chart], colors: Palette, height: int, *, left:
     return {
         "layer": drawn,
         "height": height,
-        "padding": {"left": left, "right": _PADDING + right},
+        "padding": {"left": left, "right": _PADDING},
         "config": {
             "background": "transparent",
             "font": "inherit",

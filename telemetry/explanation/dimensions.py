@@ -111,12 +111,6 @@ def rank_dimensions(is_selected: Bools, calls: Codes, dimensions: Mapping[str, D
     )
 
 
-def pearson(is_selected: Bools, codes: Codes) -> float:
-    """Pearson's statistic of independence between the selection and the codes."""
-    size, selected = _counts(is_selected, np.unique(codes, return_inverse=True)[1].reshape(-1))
-    return _pearson(size, selected)
-
-
 def _explained(name: str, is_selected: Bools, calls: Codes, dimension: Dimension) -> ExplainedDimension:
     if not is_selected.size == calls.size == dimension.codes.size:
         raise ValueError(f"{name}: {dimension.codes.size} codes for {is_selected.size} turns")
@@ -172,6 +166,7 @@ def _counts(is_selected: Bools, codes: Codes) -> tuple[Floats, Floats]:
 
 
 def _pearson(size: Floats, selected: Floats) -> float:
+    """Pearson's statistic of independence between the selection and the values."""
     share = float(selected.sum() / size.sum())
     return float(((selected - size * share) ** 2 / (size * share * (1 - share))).sum())
 

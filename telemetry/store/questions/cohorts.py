@@ -139,7 +139,9 @@ def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -
         turns, f, logged = "chosen", head.filter, None
         plan = replace(plan, source=source_of(head.filter))
     lost = None if head.summary is None else lost_share(head.summary.loss)
-    compared = _compared(connection, plan, f, (covering, logged), (view, lost))
+    compared = _compared(
+        connection, plan, f, view.objectives, is_planned=covering is not None, logged=logged, lost=lost
+    )
     # A plan limits the invalid turns; without one, a run limited by its load generator has no verdict.
     limited = covering is None and head.summary is not None and head.summary.is_generator_limited
     sentence = None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None)
@@ -157,14 +159,16 @@ def _compared(
     connection: StoreConnection,
     plan: RolloutPlan,
     f: Filter,
-    of: tuple[_Covering | None, LoggedVerdict | None],
-    asked: tuple[ViewQuestion, float | None],
+    objectives: Sequence[Objective],
+    *,
+    is_planned: bool,
+    logged: LoggedVerdict | None,
+    lost: float | None,
 ) -> CohortComparison:
-    """The comparison over the turns of a filter."""
-    covering, logged = of
-    view, lost = asked
-    within_ns = _good_within_ns(view.objectives)
-    question = replace(question_of(with_shown(plan, within_ns), None, view.objectives), filter=f)
+    """The comparison over the turns of a filter: those of the `logged` verdict, if any. `lost` is the share of lost
+    telemetry of the run."""
+    within_ns = _good_within_ns(objectives)
+    question = replace(question_of(with_shown(plan, within_ns), None, objectives), filter=f)
     cohorts = read_cohorts(connection, question)
     verdict = None if logged is None else logged.verdict
     return compare_cohorts(
@@ -174,7 +178,7 @@ def _compared(
             control=cohorts.control,
             sizes=cohorts.sizes,
             telemetry_lost=_telemetry_lost(connection, question) if logged else lost,
-            is_planned=covering is not None,
+            is_planned=is_planned,
             stage=None if verdict is None else plan.stage(verdict.stage),
             units=_units(connection, question, verdict),
             logged=() if verdict is None else verdict.checks,

@@ -45,9 +45,8 @@ class ViewQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ViewHead:
-    """The head of every page: `run` and `summary` are None when there is no such run. `filter` is the
-    one that was applied, with the run that was found. `values` are those of each dimension which occur among all turns
-    of the run."""
+    """The head of every page: `run` and `summary` are None when there is no such run. `filter` is the one that was
+    applied, with the run that was found. `values` are those of each dimension that occur among all turns of the run."""
 
     runs: Sequence[RunRecord]
     run: RunRecord | None = None

@@ -114,15 +114,8 @@ class RunFilter:
             return False
         if self.cohort is not None and self.cohort not in (run.cohorts or ()):
             return False
-        wanted = (
-            (self.target, run.target),
-            (self.state, run.state),
-            (self.profile, run.profile),
-            (self.scenario, run.scenario),
-            (self.protocol, run.protocol),
-            (self.users, run.users),
-        )
-        return all(asked is None or asked == actual for asked, actual in wanted)
+        names = ("target", "state", "profile", "scenario", "protocol", "users")
+        return all(getattr(self, name) in (None, getattr(run, name)) for name in names)
 
 
 def narrowed(runs: Iterable[RunEntry], f: RunFilter) -> list[RunEntry]:

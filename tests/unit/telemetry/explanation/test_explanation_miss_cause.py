@@ -12,7 +12,8 @@ from telemetry.explanation.dimensions import (
     Dimension,
     ExplainedDimension,
     _chance,
-    pearson,
+    _counts,
+    _pearson,
     rank_dimensions,
 )
 from telemetry.explanation.miss_cause import CHANGE_CRITICAL, MissTurns, clustered_share, find_cause
@@ -377,6 +378,10 @@ def test_worker_of_few_slow_calls_is_chance_only_by_calls() -> None:
     assert not of_calls.is_shown
     assert of_turns.is_shown
     assert of_calls.p_value > 0.05 > of_turns.p_value
+
+
+def pearson(is_slow: np.ndarray, codes: np.ndarray) -> float:
+    return _pearson(*_counts(is_slow, np.unique(codes, return_inverse=True)[1].reshape(-1)))
 
 
 def test_the_statistic_is_that_of_scipy() -> None:
