@@ -27,7 +27,6 @@ def speaks(name: str) -> bool:
     return "voice_to_voice" not in Line(name).caller.capabilities.not_observable
 
 
-@cache
 def comes(name: str, kind: EventKind) -> bool:
     line = Line(name)
     line.open()
