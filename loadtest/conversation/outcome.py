@@ -18,6 +18,7 @@ from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.protocols.base import SUPERSEDED
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.message_limit import invalid_reason
+from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.semconv import Outcome
 
@@ -226,5 +227,8 @@ def _notes_on(exchange: Exchange, answer: Reply) -> Iterator[str]:
         yield f"response id {one_line(answer.id_on_the_wire or '', MAX_ID_CHARS)} was used before"
     if (failure := exchange.timeline.asr_failure) is not None and not exchange.timeline.finals:
         yield f"the endpoint did not transcribe the question: {failure}"
+    if errors := exchange.timeline.errors:
+        others = f" (and {formatting.count(len(errors) - 1, 'other error')})" if len(errors) > 1 else ""
+        yield f"answered despite an error: {errors[0]}{others}"
     if (guardrail := exchange.service.metadata.get("guardrail")) is not None:
         yield f"a guardrail of the agent was triggered ({guardrail})"

@@ -209,6 +209,15 @@ def test_endpoint_may_retry_after_failure_without_audio() -> None:
     world = World(make_plan()).speak().hear(began("r1"), done("r1", "failed", message="down")).after(1_000)
     world.hear(*reply(300, "r2")).after(400)
     assert (world.last.outcome, answer_of(world.last)) == ("ok", "r2")
+    assert world.last.reason == "answered despite an error: down"
+
+
+@pytest.mark.parametrize(("errors", "others"), [(1, ""), (2, " (and 1 other error)"), (3, " (and 2 other errors)")])
+def test_turn_answered_despite_errors_names_the_first(errors: int, others: str) -> None:
+    world = World(make_plan()).speak()
+    world.hear(*(event(EventKind.ERROR, message=f"error {number}") for number in range(errors)))
+    world.hear(*reply(300)).after(400)
+    assert (world.last.outcome, world.last.reason) == ("ok", f"answered despite an error: error 0{others}")
 
 
 def test_an_error_after_which_a_reply_stops_is_an_error() -> None:
