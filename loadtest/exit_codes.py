@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.OK: "all objectives are met; of a rollout: promote; of a comparison: shown to be within the margin",
-    ExitCode.FAULT: "an unexpected fault of voiceprobe itself",
+    ExitCode.FAULT: "an unexpected fault of voiceprobe itself, or a result that could not be written (a full disk)",
     ExitCode.USAGE: "a flag, file or configuration cannot be used; all faults are reported together",
     ExitCode.OBJECTIVE_MISSED: (
         "an objective is missed, whatever else is undecided; or the service kept so many calls that others never "

@@ -314,7 +314,9 @@ class _Good(CheckedTable):
 
 
 class _Total(CheckedTable):
-    turns: Literal["eligible"] = Field(description="write eligible: every turn that is not invalid")
+    turns: Literal["eligible"] = Field(
+        description="write eligible: every turn counts, but silent ones and those of a ramp"
+    )
 
 
 class _MetricSource(CheckedTable):
