@@ -95,7 +95,7 @@ class RunInfo:
     shares: tuple[ProcessShare, ...] = ()  # of the processes that are known
     cores: int | None = None  # that such a process and its like may use on its machine
     lost: tuple[LostProcess, ...] = ()
-    killed_by: str | None = None  # the signal that ended Locust's first process, which led the others
+    killed_by: str | None = None  # the signal or fault that ended Locust's first process, which led the others
     workers_missing: bool = False  # Locust's first process had lost contact with one or all when the run ended
     spooled: SpoolInfo | None = None  # None where the spool of the senders is not at hand
     store: str | None = None

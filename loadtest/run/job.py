@@ -257,11 +257,13 @@ def run(
         swarm = start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
-        _begun_file(request.out, run_id).unlink(missing_ok=True)
+        begun = _begun_file(request.out, run_id)
+        has_begun = begun.exists()
+        begun.unlink(missing_ok=True)
         if interrupted:
             # Who asks once more must not lose the results by it.
             stack.enter_context(Interruption())
-        killed_by = _check_ending(swarm, interrupted)
+        killed_by = check_ending(swarm, interrupted=interrupted, has_begun=has_begun)
         spooled = deliver_all(checked, kept, own, stack)
         with StoreReader(own.store) as reader:
             _settle(reader, run_id, None if interrupted else own, console)
@@ -299,15 +301,19 @@ def _check_beginning(swarm: processes.Child, killed_by: str | None) -> None:
         raise processes.ProcessFailedError(f"Locust {how} before the first call{why} (log: {swarm.log})")
 
 
-def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
-    """The signal that ended Locust, if one did. Raises for what cannot be called a run."""
+def check_ending(swarm: processes.Child, *, interrupted: bool, has_begun: bool) -> str | None:
+    """Return what ended Locust other than the end of the run: a signal, or a fault of its own after the run had begun,
+    such as a log that it could not write to a full disk. What was measured until then stays. Raises for what cannot be
+    called a run."""
     code = swarm.ended()
-    if code == ExitCode.USAGE:
+    if code == ExitCode.USAGE and not has_begun:
         raise UsageError(swarm.last_words())
     if interrupted or code in (0, 1, ExitCode.GENERATOR_LIMITED, None):
         return None
     if code < 0:
         return signal.Signals(-code).name
+    if has_begun:
+        return f"a fault of its own (exit code {code})"
     raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
 
 
