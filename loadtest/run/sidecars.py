@@ -140,8 +140,8 @@ def deliver_all(checked: CheckedRun, slo: Path, own: Sidecar, stack: ExitStack) 
     """Bring what waits on disk into the store; what was delivered, and what waits there still."""
     spool = checked.request.out / "spool"
     first = deliver_spool(spool, own.url)
-    if first.is_complete and _is_there(own):
-        return _spool_info(first)
+    if _is_there(own):
+        return _spool_info(first)  # what it does not take, with a full disk, waits on
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
     keeps_text = checked.request.settings.keep_transcripts
     child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=slo, keeps_text=keeps_text)

@@ -1,14 +1,19 @@
 """Waiting of a run until its store holds what the sidecar has acknowledged, and what the service reports."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
 
+from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import sidecars
+from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import VISIBLE_S, Sidecar
+from telemetry.export.span_log import ReplayResult
 from telemetry.store.answers import ClientServiceDelta, Filter
 from telemetry.store.reader import StoreReader
 
@@ -69,6 +74,21 @@ def test_a_run_waits_until_its_sidecar_answers(
     sidecar = asking(answers)
     assert sidecars._is_there(PLACE) is is_there
     assert sidecar.asked == asked
+
+
+def test_spool_waits_on_if_its_sidecar_takes_nothing(asking: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second sidecar could not open the store."""
+    asking([STARTS_AGAIN])
+
+    def nothing_taken(spool: Path, url: str) -> ReplayResult:
+        assert (spool, url) == (Path("run/spool"), PLACE.url)
+        return ReplayResult(left_requests=2, left_spans=9, left_turns=3)
+
+    monkeypatch.setattr(sidecars, "deliver_spool", nothing_taken)
+    with ExitStack() as stack:
+        checked = cast(CheckedRun, SimpleNamespace(request=SimpleNamespace(out=Path("run"))))
+        info = sidecars.deliver_all(checked, Path("objectives.yaml"), PLACE, stack)
+    assert info == SpoolInfo(turns=0, spans=0, waiting_turns=3, waiting_spans=9)
 
 
 @pytest.mark.parametrize("answer", [SLOW, STARTS_AGAIN])
