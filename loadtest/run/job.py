@@ -39,7 +39,7 @@ from loadtest.run.artifacts import HTML, artifacts, keep_objectives, write_toget
 from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
 from loadtest.run.json_file import write_json
-from loadtest.run.judged_run import BesideStore, UnreachableTarget, judged_run, leave_reports
+from loadtest.run.judged_run import RunEnding, UnreachableTarget, judged_run, leave_reports
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, await_callers, await_service, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
@@ -272,7 +272,7 @@ def run(
                 run_id,
                 checked.objectives,
                 asked=declaration(settings, checked.corpus, checked.utterances, request.asked),
-                beside=BesideStore(
+                ending=RunEnding(
                     interrupted=interrupted,
                     killed_by=killed_by,
                     workers_missing=swarm.ended() == ExitCode.GENERATOR_LIMITED,
@@ -519,14 +519,14 @@ def leave_unreachable(checked: CheckedRun, error: EndpointUnreachable) -> Path:
     run_id = request.settings.run_id or new_run_id()
     settings = settings_of_run(checked, run_id, None)
     asked = declaration(settings, checked.corpus, checked.utterances, request.asked)
-    beside = BesideStore(unreachable=UnreachableTarget(str(error), time.time_ns()))
+    ending = RunEnding(unreachable=UnreachableTarget(str(error), time.time_ns()))
     store = request.out / "store"
     try:
         keep_objectives(request.out, checked.objectives_text)
         # The store that a run would have filled: what lists and shows runs finds nothing in it, and no fault.
         make_folder(store)
         with StoreReader(store) as reader:
-            report = judged_run(reader, run_id, checked.objectives, asked=asked, beside=beside)
+            report = judged_run(reader, run_id, checked.objectives, asked=asked, ending=ending)
         write_together(request.out, artifacts(report))
         if request.json_file is not None:
             write_json(request.json_file, summary_object(report))

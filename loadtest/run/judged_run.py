@@ -1,8 +1,9 @@
 """A run from its store: its RunInfo, summary, verdicts and outcome. `run` and `report` ask here alike.
 
-What no store can tell is given by `run` (`BesideStore`): that it is over, whether somebody interrupted it, the signal
-that ended Locust's first process, whether that had lost contact with its workers, what its spool held, the address of a
-dashboard, and that the target could not be reached before the first call.
+The store does not hold how a run ended; the command that carried it out gives that (`RunEnding`): that it is over,
+whether somebody interrupted it, the signal that ended Locust's first process, whether that had lost contact with its
+workers, what its spool held, the address of a dashboard, and that the target could not be reached before the first
+call.
 """
 
 import json
@@ -43,8 +44,8 @@ UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BesideStore:
-    """Knowledge of a run that only the command that carried it out has."""
+class RunEnding:
+    """The end of a run, as only the command that carried it out can know it."""
 
     is_over: bool = False
     interrupted: bool = False
@@ -70,20 +71,20 @@ def judged_run(
     *,
     now_unix_ns: int | None = None,
     asked: Mapping[str, object] | None = None,
-    beside: BesideStore = BesideStore(),
+    ending: RunEnding = RunEnding(),
 ) -> RunReport:
     """The run, from its store, without pictures.
 
     With `now_unix_ns` a process that has not ended and reported lately counts as under way; without, or where its own
-    command has ended (`beside`), the run is over and every process that did not end was lost. `asked` is what the run
+    command has ended (`ending`), the run is over and every process that did not end was lost. `asked` is what the run
     was asked to do, for one whose processes never said so. Raises StoreError.
     """
     stored = _StoredRun.read(reader, run_id)
-    info = _info(stored, asked or {}, beside, None if beside.is_over else now_unix_ns)
+    info = _info(stored, asked or {}, ending, None if ending.is_over else now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
-    if beside.unreachable is not None:
-        info, summary = _unreached(beside.unreachable, info, summary)
+    if ending.unreachable is not None:
+        info, summary = _unreached(ending.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
     objectives = observed(objectives, evidence.counts.is_withheld)
     counted = judged_objectives(objectives, evidence.counts, summary)
@@ -160,7 +161,7 @@ class _StoredRun:
         )
 
 
-def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, now_unix_ns: int | None) -> RunInfo:
+def _info(stored: _StoredRun, asked: Mapping[str, object], ending: RunEnding, now_unix_ns: int | None) -> RunInfo:
     record, known, calls = stored.record, stored.processes, stored.calls
     service = record.service if record is not None else None
     declared = _Declared({**asked, **(record.declared if record is not None else {})})
@@ -199,14 +200,14 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         calls_connected=calls.connected if service is None else None,
         calls_prevented=calls.prevented,
         connect_failure=calls.connect_failure,
-        interrupted=beside.interrupted,
+        interrupted=ending.interrupted,
         is_under_way=is_under_way(known, now_unix_ns),
         lost=lost_processes(known, processes, now_unix_ns),
-        killed_by=beside.killed_by,
-        workers_missing=beside.workers_missing,
-        spooled=beside.spooled,
+        killed_by=ending.killed_by,
+        workers_missing=ending.workers_missing,
+        spooled=ending.spooled,
         store=str(stored.store),
-        dashboard_url=beside.dashboard_url,
+        dashboard_url=ending.dashboard_url,
         service=service,
         calibration=_citation(declared),
         model_servers=stored.model_servers,

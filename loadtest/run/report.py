@@ -62,8 +62,8 @@ def report(
     with opened_store(place.store) as reader:
         runs = _runs(reader, place.store)
         chosen = _choose(runs, place.run_id, place.store)
-        beside = place.beside(chosen.run_id)
-        result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns, beside=beside)
+        ending = place.ending(chosen.run_id)
+        result = judged_run(reader, chosen.run_id, objectives, now_unix_ns=now_unix_ns, ending=ending)
         lacking = _lacking(place, chosen, slo, result)
         wanted = {*lacking, *files.by_artifact}
         contents: dict[str, bytes] = {}

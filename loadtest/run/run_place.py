@@ -10,7 +10,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.run.artifacts import HTML, SUMMARY
-from loadtest.run.judged_run import BesideStore
+from loadtest.run.judged_run import RunEnding
 from telemetry.store.run_folders.places import (
     SETTINGS_PREFIX,
     STORE_FOLDER,
@@ -39,15 +39,15 @@ class NamedRun:
         """The objectives that the run was judged by, where they were kept."""
         return kept_objectives(self.folder)
 
-    def beside(self, run_id: str) -> BesideStore:
+    def ending(self, run_id: str) -> RunEnding:
         """Return what no store can tell of the run, from the summary that it left."""
         left = {} if self.folder is None else _object(self.folder / SUMMARY)
         if _at(left, "run", "id") != run_id:
-            return BesideStore()
+            return RunEnding()
         killed_by, spooled = _at(left, "generator", "killed_by"), _at(left, "telemetry", "spooled")
         counts = {name: _at(left, "telemetry", "spooled", name) for name in _COUNTS} if spooled else {}
         is_known = counts and all(isinstance(value, int) for value in counts.values())
-        return BesideStore(
+        return RunEnding(
             is_over=True,
             interrupted=_at(left, "exit_code") == ExitCode.INTERRUPTED,
             killed_by=killed_by if isinstance(killed_by, str) else None,

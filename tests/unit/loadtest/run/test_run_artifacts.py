@@ -15,7 +15,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import schema
 from loadtest.run.artifacts import NAMES, keep_objectives, write_together
-from loadtest.run.judged_run import BesideStore, judged_run, leave_reports, print_and_write, read_pictures
+from loadtest.run.judged_run import RunEnding, judged_run, leave_reports, print_and_write, read_pictures
 from loadtest.run.report import ReportFiles, report
 from loadtest.run.run_place import NamedRun, find_run
 from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
@@ -25,7 +25,7 @@ from telemetry.store.run_folders.places import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 
 HOUR_LATER_NS = START_UNIX_NS + 3_600 * 10**9
-NOTHING_BESIDE = BesideStore()
+NOTHING_KNOWN = RunEnding()
 NO_FILES = ReportFiles()
 EARLY_NS = START_UNIX_NS + 10**9
 
@@ -39,11 +39,11 @@ def run_folder(folder: Path, run_id: str = "run-1", turns: int = 60, **changes: 
     return folder
 
 
-def left(folder: Path, beside: BesideStore = NOTHING_BESIDE, run_id: str = "run-1") -> dict[str, bytes]:
+def left(folder: Path, ending: RunEnding = NOTHING_KNOWN, run_id: str = "run-1") -> dict[str, bytes]:
     """Let the run leave its reports; their contents."""
     with StoreReader(folder / "store") as reader:
         objectives = load_objectives(folder / OBJECTIVES_NAME)
-        result = leave_reports(reader, judged_run(reader, run_id, objectives, beside=beside), folder)
+        result = leave_reports(reader, judged_run(reader, run_id, objectives, ending=ending), folder)
     assert (result.folder, result.unwritten) == (folder, None)
     return {name: (folder / name).read_bytes() for name in NAMES}
 
@@ -56,18 +56,18 @@ def reported(place: NamedRun, files: ReportFiles = NO_FILES) -> tuple[ExitCode, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "beside",
+    "ending",
     [
-        BesideStore(),
-        BesideStore(interrupted=True, spooled=SpoolInfo(turns=1, spans=3)),
-        BesideStore(workers_missing=True),
-        BesideStore(killed_by="SIGKILL", spooled=SpoolInfo(waiting_turns=2, waiting_spans=9)),
+        RunEnding(),
+        RunEnding(interrupted=True, spooled=SpoolInfo(turns=1, spans=3)),
+        RunEnding(workers_missing=True),
+        RunEnding(killed_by="SIGKILL", spooled=SpoolInfo(waiting_turns=2, waiting_spans=9)),
     ],
     ids=["ended", "interrupted", "missing", "killed"],
 )
-def test_report_command_writes_same_bytes_as_run(tmp_path: Path, beside: BesideStore) -> None:
+def test_report_command_writes_same_bytes_as_run(tmp_path: Path, ending: RunEnding) -> None:
     folder = run_folder(tmp_path / "a")
-    first = left(folder, beside)
+    first = left(folder, ending)
     jsonschema.validate(json.loads(first["summary.json"]), schema())
     again = {name: tmp_path / name for name in NAMES}
     json_file, html, junit, markdown = again.values()
@@ -77,7 +77,7 @@ def test_report_command_writes_same_bytes_as_run(tmp_path: Path, beside: BesideS
     assert code == json.loads(first["summary.json"])["exit_code"]
     assert {name: file.read_bytes() for name, file in again.items()} == first
     assert str(tmp_path) not in "".join(content.decode() for content in first.values()), "no place of this machine"
-    if beside.killed_by is None:
+    if ending.killed_by is None:
         return
     # The first report writes the files that a killed command did not come to write.
     (folder / "report.html").unlink()
@@ -152,12 +152,12 @@ def test_missing_run_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"run": 1}', '{"run": {"id": "run-2"}}', "\x00"])
 def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "summary.json").write_text(content)
-    assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore()
+    assert NamedRun("store", "run-1", tmp_path).ending("run-1") == RunEnding()
 
 
 def test_summary_with_little_content_shows_that_run_is_over(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"run": {"id": "run-1"}, "telemetry": 3}')
-    assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore(is_over=True)
+    assert NamedRun("store", "run-1", tmp_path).ending("run-1") == RunEnding(is_over=True)
 
 
 @pytest.mark.slow
