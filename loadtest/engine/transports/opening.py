@@ -5,9 +5,8 @@ from functools import partial
 from typing import Final
 
 from loadtest.engine.transports.base import Transport, TransportParts
-from loadtest.engine.transports.dialing import dial
+from loadtest.engine.transports.dialing import await_dial_in, dial
 from loadtest.engine.transports.http import HttpTransport
-from loadtest.engine.transports.listening import await_dial_in
 from loadtest.engine.transports.room import RoomTransport
 from loadtest.engine.transports.services import ServicesTransport
 from loadtest.engine.transports.stream import AudioHeads, StreamTransport

@@ -10,7 +10,7 @@ import pytest
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.engine.engine import Engine
 from loadtest.engine.transports.base import ConnectionFailed
-from loadtest.engine.transports.listening import await_dial_in
+from loadtest.engine.transports.dialing import await_dial_in
 from loadtest.errors import EndpointUnreachable, InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.base import CallerOptions
