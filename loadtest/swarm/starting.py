@@ -1,4 +1,5 @@
 """The start of a run: callers wait until every process has prepared its speech, and then all clocks start together.
+From then on a scenario's phases say how many callers there are.
 
 No time of one host is compared with another's: the master says "go", and each process starts a clock of its own.
 """
@@ -6,21 +7,20 @@ No time of one host is compared with another's: the master says "go", and each p
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import gevent
-from locust import events
+from locust import LoadTestShape, events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.errors import UsageError
 from loadtest.scenario.document import BEGUN_VARIABLE
-from loadtest.scenario.phases import Phase, RunClock
+from loadtest.scenario.phases import LoadProfile, Phase, RunClock
 from loadtest.swarm.coordinator import LONGEST_PREPARATION_S, end_at_the_limit, finish, take_over
 from loadtest.swarm.resolution import settings_of
-from loadtest.swarm.shapes import ScenarioShape
 
 READY: Final = "voice_ready"
 GO: Final = "voice_go"
@@ -120,6 +120,26 @@ def _say_begun() -> None:
         # It is there for the live view: a run goes on without it.
         with contextlib.suppress(OSError):
             Path(file).touch()
+
+
+class ScenarioShape(LoadTestShape):
+    """Asks the course of the phases what is wanted at this moment of the run.
+
+    It says that it is abstract so that Locust does not find it in a locustfile: there it would take `--users` and
+    `--run-time` their meaning also where there are no phases.
+    """
+
+    abstract = True
+
+    def __init__(self, phases: Sequence[Phase], clock: Callable[[], RunClock | None]) -> None:
+        super().__init__()
+        self._load_profile, self._clock = LoadProfile(phases), clock
+
+    def tick(self) -> Any:
+        """Return what Locust asks once a second."""
+        clock = self._clock()
+        run_s = None if clock is None else clock.run_s(time.perf_counter_ns())
+        return self._load_profile.tick(run_s, 0 if self.runner is None else self.runner.user_count)
 
 
 @events.init.add_listener
