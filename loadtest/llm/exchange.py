@@ -44,7 +44,7 @@ _FAULT_OF_CODE: Final[Mapping[str | None, FaultKind]] = {
 
 
 class Times(msgspec.Struct):
-    """The times of the steps of a request; those of opening a connection only where a new one was made."""
+    """The times of the steps of a request, as the answer has them; those of opening a connection where one was made."""
 
     started_ns: int
     dns_ns: int | None = None
@@ -123,11 +123,7 @@ class ModelExchange:
         heard = self._reader.heard
         return LlmAnswer(
             target=self._target.name,
-            started_ns=times.started_ns,
-            dns_ns=times.dns_ns,
-            tcp_ns=times.tcp_ns,
-            tls_ns=times.tls_ns,
-            asked_ns=times.asked_ns,
+            **msgspec.structs.asdict(times),
             first_byte_ns=self.first_byte_ns,
             finished_ns=self.finished_ns,
             chunks=tuple(self.chunks),
@@ -137,7 +133,6 @@ class ModelExchange:
             served_model=heard.served_model,
             timings=self._timings(),
             keep_alives=self._reader.comments + heard.pings,
-            stamps=times.stamps,
             fault=self._fault_of_answer(),
         )
 
