@@ -188,17 +188,16 @@ def session_update(options: CallerOptions, dialect: Dialect, settings: OpenAIRea
     if detection is not None and options.silence_duration_ms is not None:
         detection["silence_duration_ms"] = options.silence_duration_ms
     transport = {"transport": "binary"} if settings.binary_audio else {}
-    heard: dict[str, Any] = {"format": ga_object(PCM), **transport}
-    spoken: dict[str, Any] = {"format": ga_object(PCM), **transport}
+    sound: dict[str, Any] = {"format": ga_object(PCM), **transport}
     session: dict[str, Any]
     match dialect.session:
         case "ga":
-            heard |= {"transcription": transcription} if transcription else {}
-            audio = {"input": {**heard, "turn_detection": detection}, "output": spoken}
+            transcribed = {"transcription": transcription} if transcription else {}
+            audio = {"input": {**sound, **transcribed, "turn_detection": detection}, "output": sound}
             session = {"type": "realtime", "output_modalities": ["audio"], "audio": audio}
         case "xai":  # GA's formats, and turn detection at the top
-            heard = {"format": heard["format"], "transcription": transcription, **transport}
-            audio = {"input": heard, "output": spoken}
+            heard = {"format": ga_object(PCM), "transcription": transcription, **transport}
+            audio = {"input": heard, "output": sound}
             session = {"turn_detection": detection, "audio": audio}
         case "beta":
             session = {"modalities": ["text", "audio"], "turn_detection": detection}
