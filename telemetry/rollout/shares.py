@@ -21,7 +21,8 @@ of the share beyond the control's p99. Every answer is an `Excess`: a difference
   excess share) as beyond for `within` and as not beyond for `worse`, of the control's the other way around.
 - **The same audio** (`pairs`): what an utterance does to both cohorts cancels. The variance is clustered by utterance
   over both cohorts at once, and by call (two ways: Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011), and is
-  at least that of so many turns that differ in one direction.
+  at least that of so many turns that differ in one direction. If the turns beyond are of few utterances, it is the
+  unpaired one.
 """
 
 import math
@@ -286,7 +287,7 @@ def _excess(
     the larger one of what was seen of itself and of the control."""
     candidate, control = samples
     candidate_share, control_share = float(beyond[0].mean()), _cautious(beyond[1])
-    if are_paired(candidate, control):
+    if are_paired(candidate, control) and _is_of_many_utterances(beyond, samples):
         influences = [(mask - mask.mean()) / mask.size for mask in beyond]
         variance = paired_variance((influences[0], ratio * influences[1]), samples)
         error = math.sqrt(max(variance, abs(value) / min(candidate.size, control.size)))
@@ -300,6 +301,14 @@ def _excess(
     alone = spread / candidate.size, ratio**2 * _variance_of(control_share) / control.size
     error, settled = (math.sqrt(alone[0] * one + alone[1] * other) for one, other in zip(*effects, strict=True))
     return Excess(value, error, settled)
+
+
+def _is_of_many_utterances(beyond: tuple[Bools, Bools], samples: tuple[CheckSample, CheckSample]) -> bool:
+    """Return whether the turns beyond are of enough utterances: if one slow clip is most of them, its turns in both
+    cohorts say too little about the variance by utterance."""
+    pairs = [sample.pairs[mask] for sample, mask in zip(samples, beyond, strict=True) if sample.pairs is not None]
+    together = np.concatenate(pairs)
+    return together.size > 0 and effective_clusters(together) >= FEWEST_INDEPENDENT
 
 
 def _variance_of(share: float) -> float:

@@ -266,3 +266,20 @@ def test_a_quantile_of_too_few_turns_is_no_threshold() -> None:
     assert compare_quantile(sample(40, 1), sample(60, 2), 0.95, 100).threshold is not None
     with pytest.raises(TooFewError, match="needs 300 turns of the control with a value, has 299"):
         compare_tail(sample(500, 1), sample(299, 2), 0.01)
+
+
+@pytest.mark.parametrize(("clips", "is_narrower"), [(20, False), (200, True)])
+def test_one_slow_clip_narrows_no_bounds(clips: int, is_narrower: bool) -> None:
+    """A candidate at the margin was promoted in 11 % of 150 rollouts over 20 clips, as its slowest clip decides."""
+    rng = np.random.default_rng(3)
+
+    def heard() -> CheckSample:
+        pairs = np.tile(np.arange(clips), 2000 // clips)
+        return CheckSample(pairs / clips + rng.normal(0, 0.1 / clips, 2000), np.arange(2000) // 5, None, pairs)
+
+    paired = heard(), heard()
+    candidate, control = (CheckSample(one.values, one.clusters) for one in paired)
+    together, apart_from = compare_quantile(*paired, 0.95, 0.0), compare_quantile(candidate, control, 0.95, 0.0)
+    narrowed = together.above_margin.standard_error < apart_from.above_margin.standard_error
+    assert narrowed == is_narrower
+    assert is_narrower or together.above_margin == apart_from.above_margin
