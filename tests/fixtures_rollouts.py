@@ -81,9 +81,11 @@ margin = "400ms"
 [[stages]]
 name = "canary"
 share = 0.25
+shortest = "0s"
 [[stages]]
 name = "half"
 share = 0.5
+shortest = "0s"
 [[guardrails]]
 check = "no_reply"
 margin = 0.1

@@ -48,6 +48,10 @@ CHECK_KINDS: Final[tuple[CheckKind, ...]] = get_args(CheckKind)
 FRACTIONS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 # The tail is always watched: a p95 does not move when the slowest 2 % alone become slower. One more turn in a hundred.
 DEFAULT_TAIL_MARGIN: Final = 0.01
+# Turns are seen when they have ended: in the first seconds of a stage all that will time out are missing.
+DEFAULT_SHORTEST: Final = Duration.parse("5m")
+# In a fingerprint the default stands for no time, as plans that state none had it in earlier versions.
+_SHORTEST_NS: Final = {DEFAULT_SHORTEST.ns: 0, 0: DEFAULT_SHORTEST.ns}
 # Caches are watched where they are reported: a candidate that answers from them less often costs more, at any latency.
 _DEFAULT_CACHE_MISSES_MARGIN: Final = 0.05
 
@@ -222,6 +226,8 @@ class RolloutPlan:
         content["guardrails"] = [guardrail for guardrail in content["guardrails"] if not guardrail["is_optional"]]
         for check in (content["primary"], *content["guardrails"]):
             del check["is_optional"]
+        for stage in content["stages"]:
+            stage["shortest"]["ns"] = _SHORTEST_NS.get(stage["shortest"]["ns"], stage["shortest"]["ns"])
         for name in ("services", "left_out"):
             if not content[name]:
                 del content[name]

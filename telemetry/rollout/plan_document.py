@@ -18,6 +18,7 @@ from telemetry.model.validation import NAME_HELP, CheckedTable, Name, one_of, re
 from telemetry.rollout.plan import (
     CHECK_KINDS,
     DEFAULT_CACHE_MISSES,
+    DEFAULT_SHORTEST,
     DEFAULT_TAIL_MARGIN,
     FRACTIONS,
     AssignmentUnit,
@@ -126,7 +127,7 @@ class _StageTable(_TomlTable):
     name: Name = Field(description=NAME_HELP)
     share: float = Field(gt=0, le=1, description="the candidate's share of all callers, above 0 and at most 1")
     control_share: float | None = Field(default=None, gt=0, lt=1, description="a share above 0 and below 1 is expected")
-    shortest: _DurationField = Field(default=Duration(), description=f"a duration such as {HELP}")
+    shortest: _DurationField = Field(default=DEFAULT_SHORTEST, description=f"a duration such as {HELP}")
     fewest_turns: int = Field(default=100, ge=1, le=10**9, description="a whole number of turns is expected")
 
     @classmethod

@@ -40,7 +40,7 @@ command = ["true"]
 settle = "5s"
 """
 STAGES = "".join(
-    f'[[stages]]\nname = "{name}"\nshare = {share}\n'
+    f'[[stages]]\nname = "{name}"\nshare = {share}\nshortest = "0s"\n'
     for name, share in (("canary", 0.05), ("quarter", 0.25), ("half", 0.5), ("all", 1.0))
 )
 TEXT = PLAN.replace("[apply]", f"{STAGES}[apply]")

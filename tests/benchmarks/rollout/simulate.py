@@ -74,7 +74,7 @@ def plan_of(scenario: Scenario, of: Service) -> RolloutPlan:
     primary = "" if "[primary]" in scenario.plan else f'[primary]\nmargin = "{MARGIN_MS:g}ms"\n'
     text = f'name = "simulated"\nunit = "{unit}"\npaired = {str(scenario.is_paired).lower()}\n'
     text += f'[cohorts]\ncontrol = "control"\ncandidate = "candidate"\n{primary}{scenario.plan}\n'
-    text += "".join(f'[[stages]]\nname = "{name}"\nshare = {share}\n' for name, share in stages)
+    text += "".join(f'[[stages]]\nname = "{name}"\nshare = {share}\nshortest = "0s"\n' for name, share in stages)
     return parse_plan(text, "rollout.toml")
 
 

@@ -152,6 +152,7 @@ margin = "{margin_ms}ms"
 [[stages]]
 name = "canary"
 share = 0.29
+shortest = "0s"
 [[guardrails]]
 check = "quantile"
 statistic = "p50"

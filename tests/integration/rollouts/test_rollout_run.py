@@ -38,9 +38,11 @@ margin = "500ms"
 [[stages]]
 name = "canary"
 share = 0.25
+shortest = "0s"
 [[stages]]
 name = "half"
 share = 0.5
+shortest = "0s"
 [[stages]]
 name = "all"
 share = 1.0

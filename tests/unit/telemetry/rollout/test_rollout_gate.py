@@ -24,6 +24,7 @@ from telemetry.rollout.plan import (
     decode_history,
     encode_history,
 )
+from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.verdict import VerdictUnits
 from tests.fixtures_rollouts import as_object
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan, units_of
@@ -256,6 +257,17 @@ def test_a_stage_waits_for_its_time_and_its_turns() -> None:
     last = look(of, evidence(), first_history(of).at_stage("all", NOW))
     assert last.verdict == "hold"
     assert last.reasons[0].startswith("all callers are on streaming: there is no control left")
+
+
+def test_turns_that_time_out_later_are_no_promotion_before() -> None:
+    # A fifth of the turns get no reply, and time out after ten seconds: until then only the others are seen.
+    text = 'name = "s"\nunit = "call"\n[cohorts]\ncontrol = "stable"\ncandidate = "streaming"\n'
+    stages = parse_plan(f'{text}[[stages]]\nname = "canary"\nshare = 0.25\n', "plan.toml").stages
+    of = replace(plan(), stages=stages)
+    early = look(of, evidence(), first_history(of, NOW), NOW + 10 * 10**9)
+    assert early.sentence.startswith("hold streaming at stage canary: the stage lasts at least 5m from ")
+    late = look(of, evidence(Regression(no_reply=0.2)), first_history(of, NOW), NOW + 20 * 10**9)
+    assert late.verdict == "roll_back"
 
 
 def test_unmeasured_value_can_never_pass() -> None:

@@ -69,7 +69,7 @@ def test_a_small_plan_has_the_documented_defaults() -> None:
         control="stable",
         candidate="streaming",
         unit="call",
-        stages=(Stage("canary", 0.05, 0.95, Duration(), 100),),
+        stages=(Stage("canary", 0.05, 0.95, Duration.parse("5m"), 100),),
         primary=Check("voice_to_voice p95", "quantile", 100 * MS),
         guardrails=(Check("tail voice_to_voice", "tail", 0.01), CACHE_MISSES),
     )
@@ -265,6 +265,13 @@ def test_a_log_of_an_earlier_version_is_of_the_same_plan() -> None:
     )
     assert plan.guardrails[0].promise == "95 % of turns: voice_to_voice at most 800 ms"
     assert plan.fingerprint == "d51544942f73194dc19f7f639c9bbcc6e4df480c3a185e448e0adb28af630063"
+
+
+def test_the_shortest_time_of_a_stage_is_part_of_the_plan() -> None:
+    texts = [SMALL + line for line in ("", 'shortest = "5m"\n', 'shortest = "0s"\n', 'shortest = "1m"\n')]
+    unstated, default, none, other = (parse_plan(text, "a").fingerprint for text in texts)
+    assert unstated == default
+    assert len({default, none, other}) == 3
 
 
 def test_promise_of_objective_is_part_of_the_plan() -> None:

@@ -47,6 +47,7 @@ margin = "400ms"
 [[stages]]
 name = "half"
 share = 0.5
+shortest = "0s"
 [[guardrails]]
 check = "tail"
 margin = 0.1

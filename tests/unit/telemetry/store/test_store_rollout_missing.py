@@ -38,6 +38,7 @@ margin = "150ms"
 [[stages]]
 name = "canary"
 share = 0.25
+shortest = "0s"
 [[guardrails]]
 check = "tail"
 metric = "{metric}"
