@@ -246,6 +246,25 @@ def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> l
     ]
 
 
+def unassigned(of_turns: int, candidate: CohortTurns) -> tuple[str, float]:
+    """Describe the turns without an answer of calls that name no cohort, as half a sentence, and return which share of
+    the candidate's turns they are if all of them are its own."""
+    sentence = f"{turns(of_turns)} of calls that name no cohort got no answer, and could all be of {candidate.cohort}"
+    return sentence, of_turns / max(1, of_turns + candidate.turns)
+
+
+def too_many_unassigned(of_turns: int, candidate: CohortTurns, limits: Completeness) -> list[str]:
+    """The sentence on calls that failed before anything named their cohort, if they are too many: a candidate that
+    refuses calls, or breaks down in them, may report none of them."""
+    sentence, share = unassigned(of_turns, candidate)
+    if share <= limits.invalid_turns:
+        return []
+    allowed = _allowed(limits.invalid_turns, is_planned=True)
+    return [
+        f"{sentence} ({percent(share, limits.invalid_turns)} of its turns), {allowed}: let every call name its cohort"
+    ]
+
+
 def met_both(counts: UnitCounts, unit: str) -> str:
     """Describe how many units met both cohorts, as half a sentence."""
     calls = " and calls that name none" if counts.unnamed_calls else ""

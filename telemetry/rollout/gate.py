@@ -31,7 +31,9 @@ from telemetry.rollout.completeness import (
     too_many_contaminated,
     too_many_invalid,
     too_many_nameless,
+    too_many_unassigned,
     too_much_lost,
+    unassigned,
 )
 from telemetry.rollout.plan import Decision, Look, RolloutHistory, RolloutPlan, Stage, conflicts, moment
 
@@ -48,7 +50,8 @@ class RolloutEvidence:
     `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were. `cohorts`
     names those that were seen at all. `other_plans` are evaluated at the same time. `units` says how many units each
     cohort has, and how many met both; `services` are those whose turns name the candidate, and those that name the
-    control, whatever the plan names.
+    control, whatever the plan names. `unassigned_turns` got no answer, and are of calls of
+    these cohorts' runs that name no cohort.
     """
 
     candidate: CohortTurns
@@ -58,6 +61,7 @@ class RolloutEvidence:
     other_plans: tuple[RolloutPlan, ...] = ()
     units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
     services: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    unassigned_turns: int = 0
 
     @property
     def every_service(self) -> tuple[str, ...]:
@@ -255,6 +259,7 @@ class _Judged:
         both = (self.evidence.candidate, self.evidence.control)
         reasons += too_many_invalid(both, limits, is_planned=True)
         reasons += too_many_nameless(both, limits)
+        reasons += too_many_unassigned(self.evidence.unassigned_turns, self.evidence.candidate, limits)
         reasons += too_many_contaminated(self.evidence.units, limits, self.plan.unit, is_planned=True)
         return [*reasons, *mismatch(self.ratio, self.plan.candidate)]
 
@@ -290,6 +295,8 @@ class _Judged:
             notes.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
         both, allowed = (self.evidence.candidate, self.evidence.control), self.plan.completeness.invalid_turns
         notes += [f"{nameless(cohort)}, and count nowhere" for cohort in both if 0 < cohort.nameless_share <= allowed]
+        failed, share = unassigned(self.evidence.unassigned_turns, self.evidence.candidate)
+        notes += [f"{failed}; they count nowhere"] if 0 < share <= allowed else []
         return (*notes, *self.not_applied)
 
     def _unnamed(self) -> str:

@@ -66,7 +66,8 @@ class RolloutQuestion(TurnColumns):
 class RolloutTurns:
     """The turns of both cohorts from one consistent read. `telemetry_lost` is the share of turns that are known to be
     missing, of the processes that the turns came from; None where they carry no sequence numbers. `cohorts` are all
-    that occur, `units` those of both cohorts, `services` those of the candidate's turns and of the control's, also
+    that occur, `units` those of both cohorts, `unassigned_turns` those of their runs without an answer whose calls name
+    none, `services` those of the candidate's turns and of the control's, also
     where the question names some."""
 
     candidate: CohortTurns
@@ -75,6 +76,7 @@ class RolloutTurns:
     cohorts: tuple[str, ...]
     units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
     services: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    unassigned_turns: int = 0
 
 
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> RolloutTurns:
@@ -107,7 +109,23 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         tuple(row["cohort"] for row in seen),
         unit_counts(connection, asked, in_cohorts),
         _services(connection, asked),
+        _unassigned(connection, where, in_cohorts),
     )
+
+
+def _unassigned(connection: StoreConnection, where: Condition, in_cohorts: Condition) -> int:
+    """Count the turns without an answer of calls that name no cohort, of the runs of both cohorts."""
+    (counts,) = rows(
+        connection,
+        f"""
+        WITH compared AS (SELECT run_id, call_id FROM turns WHERE {in_cohorts.sql})
+        SELECT count(*) AS turns FROM turns
+        WHERE {where.sql} AND cohort IS NULL AND outcome IN {semconv.UNANSWERED}
+        AND run_id IN (SELECT run_id FROM compared) AND call_id NOT IN (SELECT call_id FROM compared)
+        """,
+        [*in_cohorts.values, *where.values],
+    )
+    return counts["turns"]
 
 
 def _nameless(connection: StoreConnection, where: Condition, in_cohorts: Condition) -> dict[str, int]:
@@ -247,6 +265,7 @@ def evidence_of(turns: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) ->
         other_plans=tuple(other_plans),
         units=turns.units,
         services=turns.services,
+        unassigned_turns=turns.unassigned_turns,
     )
 
 

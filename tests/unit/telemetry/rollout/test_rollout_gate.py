@@ -259,6 +259,19 @@ def test_a_stage_waits_for_its_time_and_its_turns() -> None:
     assert last.reasons[0].startswith("all callers are on streaming: there is no control left")
 
 
+def test_failed_calls_without_cohort_could_be_the_candidates() -> None:
+    # Of 4,000 turns of the candidate: 1 % and a little more.
+    few, many = (look(plan(), evidence(unassigned_turns=turns)) for turns in (40, 41))
+    assert few.verdict == "promote"
+    sentence = "40 turns of calls that name no cohort got no answer, and could all be of streaming; they count nowhere"
+    assert sentence in few.notes
+    assert (many.verdict, len(many.reasons)) == ("hold", 1)
+    assert many.reasons[0] == (
+        "41 turns of calls that name no cohort got no answer, and could all be of streaming (1.01 % of its turns), "
+        "and the plan allows 1 %: let every call name its cohort"
+    )
+
+
 def test_turns_that_time_out_later_are_no_promotion_before() -> None:
     # A fifth of the turns get no reply, and time out after ten seconds: until then only the others are seen.
     text = 'name = "s"\nunit = "call"\n[cohorts]\ncontrol = "stable"\ncandidate = "streaming"\n'

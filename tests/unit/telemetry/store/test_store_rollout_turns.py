@@ -291,6 +291,26 @@ def test_calls_that_never_began_count_for_their_runs_cohorts(tmp_path: Path) -> 
     assert (services.candidate.unbegun_turns, services.control.unbegun_turns) == (0, 0)
 
 
+def test_failed_calls_without_cohort_count_in_their_runs(tmp_path: Path) -> None:
+    def nameless(index: int, **changes: object) -> Turn:
+        return client_turn(index, voice_to_voice_ms=None, **changes)
+
+    turns = [
+        client_turn(0, cohort="a"),
+        client_turn(1, cohort="b"),
+        *(nameless(2), nameless(3, outcome="error")),
+        nameless(4, call_id="call-0"),  # its call names a cohort
+        nameless(5, cohort="c"),
+        nameless(6, run_id="run-2"),  # nobody met a or b there
+        nameless(7, outcome="invalid"),
+        client_turn(8),
+    ]
+    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+        evidence = reader.rollout_turns(RolloutQuestion("a", "b"))
+    assert evidence.unassigned_turns == 2
+    assert evidence_of(evidence).unassigned_turns == 2
+
+
 def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     of = replace(
         plan(),
