@@ -23,9 +23,9 @@ EXACT_VALUES: Final = 100_000
 # Of fewer sampled values the interval, which takes their shares for normal, would not hold what it says.
 FEWEST_SAMPLED: Final = 1_000
 _FRACTIONS: Final = (0.5, 0.95, 0.99)
-# Only so many values are held at once, with their bounds, whatever the number of metrics: a statement takes longer to
-# find the turns than to read one more of their columns, and memory is limited.
-_VALUES_AT_ONCE: Final = 2_000_000
+# Only so many values and bounds are read at once, whatever the number of metrics: a statement takes longer to find the
+# turns than to read one more of their columns, and memory is limited.
+_NUMBERS_AT_ONCE: Final = 4_000_000
 _DEVIATIONS: Final = 1.959964  # of a normal distribution, on both sides of 95 %
 
 # The identity of a turn, by which it is sampled: its ids, or its position in the call where it has none.
@@ -121,17 +121,28 @@ def add_percentiles(
             quantity: [name for name in asked[quantity] if counted[name][f"n_{quantity.name}"] >= EXACT_VALUES]
             for quantity in asked
         }
-        for of, group, held in _held(connection, groups, many, is_sample=True):
-            if _add_estimates(counted[group], of.name, held):
-                asked[of].remove(group)
-    for of, group, held in _held(connection, groups, asked):
-        for side, column in held.items():
-            column.sort()
-            counted[group][f"q_{side}{of.name}"] = [quantile(column, fraction) for fraction in _FRACTIONS]
+        for held in _held(connection, groups, many, is_sample=True):
+            if _add_estimate(counted[held.group], held) and not held.side:
+                asked[held.of].remove(held.group)
+    for held in _held(connection, groups, asked):
+        held.numbers.sort()
+        counted[held.group][f"q_{held.name}"] = [quantile(held.numbers, fraction) for fraction in _FRACTIONS]
 
 
-# A value and its bounds, of the turns of a group that have it, by the beginnings of their columns' names.
-_HeldValues = Mapping[str, Floats]
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The values of a quantity, or one of their bounds by the beginning of its column's name, of the turns of a group
+    that have it."""
+
+    of: Values
+    side: str
+    group: str | None
+    numbers: Floats
+
+    @property
+    def name(self) -> str:
+        """The name of their column."""
+        return self.side + self.of.name
 
 
 def _held(
@@ -140,36 +151,41 @@ def _held(
     asked: Mapping[Values, Sequence[str | None]],
     *,
     is_sample: bool = False,
-) -> Iterator[tuple[Values, str | None, _HeldValues]]:
-    """Yield each quantity for each of its groups, over all turns or the sampled ones."""
-    values = [quantity for quantity in asked if asked[quantity]]
-    most = max(
-        (groups.counted[name][f"n_{quantity.name}"] for quantity in values for name in asked[quantity]), default=1
-    )
-    at_once = max(1, _VALUES_AT_ONCE * (ONE_IN if is_sample else 1) // most)
-    for begin in range(0, len(values), at_once):
-        some = {quantity: list(asked[quantity]) for quantity in values[begin : begin + at_once]}
-        names, arrays = _read(connection, groups, some, is_sample=is_sample)
-        for quantity, of_groups in some.items():
-            columns = {side: arrays.pop(side + quantity.name) for side in quantity.columns}
-            is_known = ~np.ma.getmaskarray(columns[""])
-            for name in of_groups:
+) -> Iterator[_Held]:
+    """Yield the values and the bounds of each quantity for each of its groups, over all turns or the sampled ones."""
+    of_groups = {quantity: list(names) for quantity, names in asked.items() if names}
+    most = max((groups.counted[name][f"n_{of.name}"] for of, names in of_groups.items() for name in names), default=1)
+    at_once = max(1, _NUMBERS_AT_ONCE * (ONE_IN if is_sample else 1) // most)
+    columns = [(quantity, side) for quantity in of_groups for side in quantity.columns]
+    for begin in range(0, len(columns), at_once):
+        some = columns[begin : begin + at_once]
+        names = [*dict.fromkeys(chain.from_iterable(of_groups[quantity] for quantity, _ in some))]
+        arrays = _read(connection, groups, some, names, is_sample=is_sample)
+        for quantity, side in some:
+            column = arrays.pop(side + quantity.name)
+            is_known = ~np.ma.getmaskarray(column)
+            for name in of_groups[quantity]:
                 mine = is_known if name is None else is_known & (arrays["of_group"] == names.index(name) + 1)
                 # A copy for each group, unless all that was read belongs to the only one.
-                some_of = slice(None) if len(of_groups) == 1 and mine.all() else mine
-                yield quantity, name, {side: np.ma.getdata(column)[some_of] for side, column in columns.items()}
+                some_of = slice(None) if len(of_groups[quantity]) == 1 and mine.all() else mine
+                yield _Held(quantity, side, name, np.ma.getdata(column)[some_of])
 
 
 def _read(
-    connection: StoreConnection, groups: Groups, asked: Mapping[Values, Sequence[str | None]], *, is_sample: bool
-) -> tuple[list[str | None], dict[str, Any]]:
-    """Read quantities in one statement; return the names of the groups, and the columns, of which `of_group` has the
-    index of a turn's group among these, from 1."""
-    names = [*dict.fromkeys(chain.from_iterable(asked.values()))]
-    where = groups.where & Condition(" OR ".join(f"{quantity.value} IS NOT NULL" for quantity in asked))
-    columns = {side + quantity.name: sql for quantity in asked for side, sql in quantity.columns.items()}
+    connection: StoreConnection,
+    groups: Groups,
+    some: Sequence[tuple[Values, str]],
+    names: Sequence[str | None],
+    *,
+    is_sample: bool,
+) -> dict[str, Any]:
+    """Read columns of quantities in one statement; `of_group` has the index of a turn's group among the names, from
+    1."""
+    any_value = dict.fromkeys(f"{quantity.value} IS NOT NULL" for quantity, _ in some)
+    where = groups.where & Condition(" OR ".join(any_value))
+    columns = {side + quantity.name: quantity.columns[side] for quantity, side in some}
     places: tuple[Any, ...] = ()
-    if names != [None]:
+    if any(name is not None for name in names):
         columns["of_group"], places = f"coalesce(list_position(?::VARCHAR[], {groups.key}), 0)", (names,)
         if None not in names:
             where &= Condition(f"list_contains(?::VARCHAR[], {groups.key})", places)
@@ -177,7 +193,7 @@ def _read(
         where &= Condition(is_sampled(groups.identity))
     selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
     cursor = connection.execute(f"SELECT {selected} FROM {groups.table} WHERE {where.sql}", [*places, *where.values])
-    return names, cursor.fetchnumpy()
+    return cursor.fetchnumpy()
 
 
 def is_sampled(identity: Sequence[str]) -> str:
@@ -189,16 +205,15 @@ def is_sampled(identity: Sequence[str]) -> str:
     return f"hash(hash({', '.join(identity)})) % {ONE_IN} = 0"
 
 
-def _add_estimates(row: Row, name: str, held: _HeldValues) -> bool:
-    """Add the estimates of some values to the row of a group, if enough were sampled."""
-    for side, column in held.items():
-        estimated = estimate(column, _FRACTIONS)
-        if estimated is None:
-            return False
-        if side:
-            row[f"q_{side}{name}"] = [interval[side == "upper_"] for interval in estimated.within]
-        else:
-            row[f"q_{name}"], row[f"within_{name}"] = list(estimated.quantiles), estimated.within
+def _add_estimate(row: Row, held: _Held) -> bool:
+    """Add the estimates of some values, or of a bound of them, to the row of their group, if enough were sampled."""
+    estimated = estimate(held.numbers, _FRACTIONS)
+    if estimated is None:
+        return False
+    if held.side:
+        row[f"q_{held.name}"] = [interval[held.side == "upper_"] for interval in estimated.within]
+    else:
+        row[f"q_{held.name}"], row[f"within_{held.name}"] = list(estimated.quantiles), estimated.within
     return True
 
 

@@ -403,6 +403,6 @@ def test_summary_does_not_depend_on_values_read_at_once(tmp_path: Path, monkeypa
     store = fill_store(tmp_path, Run(mixed_turns(1, 90)))
     with StoreReader(store) as reader:
         at_once = reader.summary(Filter(run_id="run-1"))
-        monkeypatch.setattr(percentiles, "_VALUES_AT_ONCE", 1)
+        monkeypatch.setattr(percentiles, "_NUMBERS_AT_ONCE", 1)
         assert reader.summary(Filter(run_id="run-1")) == at_once
     assert at_once.metrics["voice_to_voice"].measured_within is not None
