@@ -19,8 +19,9 @@ from loadtest.protocols.stages.settings import stage_settings
 from loadtest.run.report import opened_store
 from loadtest.scenario.access import headers_from_environment
 from loadtest.scenario.settings import SwarmSettings
+from loadtest.targets.assistant import engines
+from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import build_config
-from loadtest.targets.assistant.engines import build_engines
 from telemetry.client_tls import sidecar_token
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.sdk import SdkOptions
@@ -99,7 +100,8 @@ def _assistant_token(_: Path) -> str | None:
 
 def _assistant_llm(_: Path) -> str | None:
     config = build_config({"llm_url": "http://127.0.0.1:1/v1", "llm_token_env": VARIABLE})
-    build_engines(config, None)  # type: ignore[arg-type]
+    # `build_engines` would read all speech of the corpus before.
+    engines._llm(config, None, Clock())
     return os.environ[VARIABLE].strip()
 
 
