@@ -39,6 +39,9 @@ from telemetry.store.run_folders.entries import RunEntry
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, exchange, fill_store
 from tests.run_folders import latency_run
 from tests.unit.dashboard.opened_pages import plain
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
+
+pytestmark = pytest.mark.slow
 
 NOW = START_UNIX_NS + 4_000 * SECOND
 TURNS = 420
@@ -157,7 +160,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         )
 
 
-@pytest.mark.slow
 def test_the_turns_are_counted_alike(world: World) -> None:
     turns = len(world.counted)
     assert 0 < turns < TURNS - RAMP, "silent turns and those of the ramp are left out"
@@ -271,10 +273,9 @@ def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
         assert re.search(rf"{cohort} .*? {re.escape(shares)}", shown)
 
 
-@pytest.mark.slow
 def test_endpoint_that_reports_only_hit_or_miss_has_no_fallbacks(tmp_path: Path) -> None:
     run = Run(turns=[exchange(index, route=None, cache_hit=index % 2 == 0)[0] for index in range(40)])
-    with StoreReader(fill_store(tmp_path / "store", run), wall_clock_ns=lambda: NOW) as reader:
+    with reader_of_runs(tmp_path / "store", run, wall_clock_ns=lambda: NOW) as reader:
         summary = reader.summary(Filter())
         result = judged_run(reader, "run-1", default_objectives())
     assert (summary.fallback.reported, summary.fallback.counts) == (0, {})

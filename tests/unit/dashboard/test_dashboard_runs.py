@@ -27,7 +27,6 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import objectives_text
 from telemetry.store.answers import Behavior, MetricStats
 from telemetry.store.questions.run_figures import RunDetails
-from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import (
@@ -37,9 +36,10 @@ from telemetry.store.run_folders.places import (
     CapacityResult,
     CapacityStep,
 )
-from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
+from tests.fixtures_turns import START_UNIX_NS, synthetic_run
 from tests.run_folders import HOUR_NS, MS, latency_run, run_folder, write_summary
 from tests.unit.dashboard.opened_pages import chip, html_of, opened, pictures, says, text_of
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 SECOND = 1_000_000_000
 TREND, FOREST = "p95 of voice to voice from run to run", "Differences of the latencies from the baseline"
@@ -281,7 +281,7 @@ def test_axes_and_legends_of_pictures_of_runs_stay_readable() -> None:
 
 @pytest.mark.slow
 def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
-    with StoreReader(fill_store(tmp_path, synthetic_run("r", 240))) as reader:
+    with reader_of_runs(tmp_path, synthetic_run("r", 240)) as reader:
         known = reader.run_details("r")
     shows.setattr(source, "run_listing", lambda: RunListing([run("r", 0)]))
     shows.setattr(source, "details", lambda _entry: known)

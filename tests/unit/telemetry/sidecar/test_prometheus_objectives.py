@@ -20,11 +20,11 @@ from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
 from telemetry.sidecar.counts.objectives import RUNS_MAX, SERVICES_MAX
 from telemetry.store.answers import Filter
-from telemetry.store.reader import StoreReader
 from tests.exposed import Exposed, exposed
-from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, Run, client_turn, synthetic_run
 from tests.nightly import examples
 from tests.strategies_turns import turns as any_turns
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 ELIGIBLE = "voice_objective_eligible_turns_total"
 GOOD = "voice_objective_good_turns_total"
@@ -74,7 +74,7 @@ def _shown(metrics: Exposed, **labels: str) -> _Shown:
 def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     turns = synthetic_run(turns=240).turns
     metrics = _observed(turns, OBJECTIVES, cut=100)
-    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=turns)) as reader:
         counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
     decided: dict[str, bool] = {}
     for objective in OBJECTIVES:
@@ -277,7 +277,7 @@ def test_turns_whose_values_contradict_them_are_open_here_too(tmp_path: Path) ->
         for number, turn in enumerate(synthetic_run(turns=120).turns)
     ]
     metrics = _observed(turns, OBJECTIVES, cut=50)
-    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=turns)) as reader:
         counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
     assert any("contradicts its own evidence" in counts.count(objective).open for objective in OBJECTIVES)
     for objective in OBJECTIVES:

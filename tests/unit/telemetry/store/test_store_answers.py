@@ -27,7 +27,7 @@ from tests.fixtures_turns import (
     mixed_turns,
     synthetic_run,
 )
-from tests.unit.telemetry.store.opened_stores import reader_of
+from tests.unit.telemetry.store.opened_stores import reader_of, reader_of_runs
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_runs_are_listed_by_declaration_or_by_their_turns(tmp_path: Path) -> Non
     undeclared.spans.clear()
     begun.turns.clear()
     runs = (synthetic_run("run-1", 3), synthetic_run("run-2", 3, ended=False), undeclared, begun)
-    with StoreReader(fill_store(tmp_path, *runs)) as reader:
+    with reader_of_runs(tmp_path, *runs) as reader:
         runs = {run.run_id: run for run in reader.runs()}
     assert {name: (run.turns, run.ended) for name, run in runs.items()} == {
         "run-1": (3, True),
@@ -235,7 +235,7 @@ def test_runs_are_listed_by_declaration_or_by_their_turns(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_filters(tmp_path: Path) -> None:
-    with StoreReader(fill_store(tmp_path, synthetic_run("run-1", 60), synthetic_run("run-2", 12))) as reader:
+    with reader_of_runs(tmp_path, synthetic_run("run-1", 60), synthetic_run("run-2", 12)) as reader:
         assert reader.summary(Filter(run_id="run-2")).turns.total == 12
         assert reader.summary(Filter(run_id="run-1", cohort="control")).turns.total == 30
         assert reader.summary(Filter(run_id="run-1", noise_profile="babble")).turns.total == 10
@@ -249,7 +249,7 @@ def test_filters(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cohorts_add_up_to_whole(tmp_path: Path) -> None:
-    with StoreReader(fill_store(tmp_path, synthetic_run(turns=120))) as reader:
+    with reader_of_runs(tmp_path, synthetic_run(turns=120)) as reader:
         summary = reader.summary()
     assert [cohort.cohort for cohort in summary.cohorts] == ["control", "streaming"]
     assert sum(cohort.turns.total for cohort in summary.cohorts) == summary.turns.total

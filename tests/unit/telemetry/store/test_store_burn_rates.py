@@ -16,7 +16,8 @@ from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.questions.burn_rates import BurnRateAnswer
 from telemetry.store.reader import StoreReader
-from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
+from tests.fixtures_turns import SECOND, Run, client_turn
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 NOW = 1_795_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -41,7 +42,7 @@ TURNS = turns_of()
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
-    with StoreReader(fill_store(tmp_path_factory.mktemp("s"), Run(turns=TURNS)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path_factory.mktemp("s"), Run(turns=TURNS), wall_clock_ns=lambda: NOW) as opened:
         yield opened
 
 
@@ -103,7 +104,7 @@ def burning(folder: Path, bad_of_hour: float, turns: int = 2000, **changes: obje
         is_bad = int((index + 1) * bad_of_hour) > int(index * bad_of_hour)
         sent.append(client_turn(index, voice_to_voice_ms=900 if is_bad else 500, started_unix_ns=NOW - age))
     of = replace(FAST, target=0.99, **changes)  # type: ignore[arg-type]
-    with StoreReader(fill_store(folder, Run(turns=sent)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(folder, Run(turns=sent), wall_clock_ns=lambda: NOW) as opened:
         return budget(opened.burn_rates([of]), "fast")
 
 
@@ -130,13 +131,13 @@ def test_an_alert_needs_its_turns_and_ends_with_the_short_window(tmp_path: Path)
         client_turn(index, voice_to_voice_ms=900 if index >= 1000 else 500, started_unix_ns=NOW - index * SECOND)
         for index in range(2000)
     ]
-    with StoreReader(fill_store(tmp_path / "over", Run(turns=sent)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path / "over", Run(turns=sent), wall_clock_ns=lambda: NOW) as opened:
         over = budget(opened.burn_rates([replace(FAST, target=0.99)]), "fast")
     assert [alert.fires for alert in over.alerts] == [False, True, True]
 
 
 def test_without_turns_nothing_is_healthy(tmp_path: Path) -> None:
-    with StoreReader(fill_store(tmp_path, Run(turns=[client_turn(0)])), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path, Run(turns=[client_turn(0)]), wall_clock_ns=lambda: NOW) as opened:
         rates = opened.burn_rates([FAST, WELL])
     assert rates.newest_unix_ns is None
     for of in rates.budgets:
@@ -146,7 +147,7 @@ def test_without_turns_nothing_is_healthy(tmp_path: Path) -> None:
 
 def test_service_turns_count_if_there_are_no_callers(tmp_path: Path) -> None:
     own = [client_turn(index, source="service", started_unix_ns=NOW - index * SECOND) for index in range(30)]
-    with StoreReader(fill_store(tmp_path, Run(turns=own)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path, Run(turns=own), wall_clock_ns=lambda: NOW) as opened:
         rates = opened.burn_rates([FAST])
     assert rates.source == "service"
     assert budget(rates, "fast").windows[0].counts.eligible == 30

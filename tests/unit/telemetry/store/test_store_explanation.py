@@ -14,6 +14,7 @@ from telemetry.store.questions import explanation
 from telemetry.store.questions.explanation import DIMENSIONS, ExplanationQuestion, TurnSelection
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import START_UNIX_NS, Run, exchange, fill_store
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -176,7 +177,7 @@ def test_sample_is_used_for_many_turns(store: Path, monkeypatch: pytest.MonkeyPa
 def test_a_service_s_own_turns_are_explained(tmp_path: Path) -> None:
     run_id = "service:assistant:2026-09-21"
     turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in PLANTED.turns if turn.source == "service"]
-    with StoreReader(fill_store(tmp_path / "services", Run(turns))) as reader:
+    with reader_of_runs(tmp_path / "services", Run(turns)) as reader:
         answer = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter(run_id)))
     assert answer.selected + answer.others == TURNS
     assert answer.dimensions[0].name == "domain"

@@ -24,13 +24,13 @@ from telemetry.objectives.slo import NotObservable, Objective, count_turns, defa
 from telemetry.store.answers import Filter
 from telemetry.store.questions.filters import Condition
 from telemetry.store.questions.objectives import JUDGMENTS, column_of, with_judgments
-from telemetry.store.reader import StoreReader
 from telemetry.store.schema import turns_table
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, synthetic_run
 from tests.nightly import examples
 from tests.strategies_turns import turns
 from tests.turns_near_thresholds import OBJECTIVES as NEAR
 from tests.turns_near_thresholds import turns_near_thresholds
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 OBJECTIVES = [
     *default_objectives(),
@@ -73,7 +73,7 @@ def mixed_turns(seed: int) -> list[Turn]:
 @pytest.mark.slow
 def test_one_pass_counts_objectives_and_cohorts_as_rule_does(tmp_path: Path) -> None:
     seen = mixed_turns(1)
-    with StoreReader(fill_store(tmp_path, Run(turns=seen))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=seen)) as reader:
         counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
     assert set(counts.cohorts) == {"control", "streaming"}
     for cohort in (None, "control", "streaming"):
@@ -86,7 +86,7 @@ def test_one_pass_counts_objectives_and_cohorts_as_rule_does(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_turns_with_bounds_across_threshold_are_kept_apart(tmp_path: Path) -> None:
     seen = turns_near_thresholds(1)
-    with StoreReader(fill_store(tmp_path, Run(turns=seen))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=seen)) as reader:
         # One at a time: together they tell nearly every turn apart.
         counts = {
             objective.name: reader.objective_counts(Filter(run_id="run-1"), [objective]).count(objective)
@@ -169,7 +169,7 @@ def test_any_turns_are_judged_as_by_the_rule(drawn: tuple[list[Turn], list[Objec
 
 
 def test_an_objective_that_cannot_be_judged_is_refused(tmp_path: Path) -> None:
-    with StoreReader(fill_store(tmp_path, synthetic_run(turns=3))) as reader:
+    with reader_of_runs(tmp_path, synthetic_run(turns=3)) as reader:
         for objective, sentence in (
             (Objective("odd", "metric", 0.9, "nonsense", 1.0), "objective odd: there is no metric 'nonsense'"),
             (Objective("odd", "metric", 0.9, "wer"), "objective odd has no metric or no threshold"),
@@ -179,7 +179,7 @@ def test_an_objective_that_cannot_be_judged_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cohort_without_a_turn_has_none_that_count(tmp_path: Path) -> None:
-    with StoreReader(fill_store(tmp_path, synthetic_run(turns=3))) as reader:
+    with reader_of_runs(tmp_path, synthetic_run(turns=3)) as reader:
         counts = reader.objective_counts(Filter(), OBJECTIVES[:2])
         assert counts.of_cohort("nobody").count(OBJECTIVES[0]) == EligibleTurns(0, 0)
         assert reader.objective_counts(Filter(run_id="nobody"), OBJECTIVES[:1]).count(OBJECTIVES[0]) == EligibleTurns(
@@ -205,7 +205,7 @@ def test_stage_seen_in_run_counts_as_missing_in_part_without_it(tmp_path: Path, 
         return client_turn(index, cohort="b")
 
     transcribed = Objective("transcribed", "metric", 0.9, "asr_final_latency", 400.0 * MS)
-    with StoreReader(fill_store(tmp_path, Run([turn(i) for i in range(50)]))) as reader:
+    with reader_of_runs(tmp_path, Run([turn(i) for i in range(50)])) as reader:
         assert reader.count(narrowed)(transcribed) == EligibleTurns(0, 30)
 
 
@@ -216,7 +216,7 @@ def test_withheld_metric_gives_reason_by_cohort(tmp_path: Path) -> None:
         return msgspec.structs.replace(turn, withheld_metrics=("voice_to_voice",), withheld_reasons=("no audio",))
 
     objective = Objective("fast", "metric", 0.9, "voice_to_voice", 800.0 * MS)
-    with StoreReader(fill_store(tmp_path, Run(turns=[seen(t) for t in synthetic_run(turns=60).turns]))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=[seen(t) for t in synthetic_run(turns=60).turns])) as reader:
         counts = reader.objective_counts(Filter(), [objective])
     assert counts.whole["fast"].withheld is None
     assert counts.whole["fast"].turns.eligible > 0
@@ -234,7 +234,7 @@ def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
     for turn in seen:
         calls.setdefault(turn.call_id, []).append(turn)
     objectives = [candidate for candidate in OBJECTIVES if not candidate.name.startswith(("wer", "jitter", "packet"))]
-    with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: 2**61) as reader:
+    with reader_of_runs(tmp_path, Run(turns=seen), wall_clock_ns=lambda: 2**61) as reader:
         evidence = reader.run_verdict(Filter(run_id="run-1"), objectives)
     known = 0
     for objective in objectives:
@@ -256,7 +256,7 @@ def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
 def test_turns_of_one_call_have_no_sampling_interval(tmp_path: Path) -> None:
     seen = [msgspec.structs.replace(client_turn(i, turn_index=i), call_id="one") for i in range(30)]
     fast = Objective("fast", "metric", 0.9, "voice_to_voice", 800.0 * MS)
-    with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: 2**61) as reader:
+    with reader_of_runs(tmp_path, Run(turns=seen), wall_clock_ns=lambda: 2**61) as reader:
         evidence = reader.run_verdict(Filter(run_id="run-1"), [fast])
         assert reader.run_verdict(Filter(run_id="run-1"), []).sampling == {}
     assert evidence.counts.count(fast) == EligibleTurns(30, 30)

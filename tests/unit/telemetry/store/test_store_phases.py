@@ -1,5 +1,6 @@
 """Phases of a run: each has figures of its own, and no figure is pooled over a ramp."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StartCounts
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import PointRow
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 # 30 quick turns, a ramp of 40 slow ones, then 25 of which five have no reply and one is invalid.
 LATENCIES_MS = [*range(300, 330), *range(2000, 2040), *range(500, 525)]
@@ -36,8 +38,9 @@ def _turns() -> list[Turn]:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
-    return StoreReader(fill_store(tmp_path_factory.mktemp("store"), Run(turns=_turns())))
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    with reader_of_runs(tmp_path_factory.mktemp("store"), Run(turns=_turns())) as opened:
+        yield opened
 
 
 def test_run_figures_leave_out_ramp_and_state_its_turns(reader: StoreReader) -> None:
@@ -82,7 +85,7 @@ def test_objectives_are_judged_without_ramps(reader: StoreReader) -> None:
 
 
 def test_turns_of_no_phase_are_in_every_figure(tmp_path: Path) -> None:
-    with StoreReader(fill_store(tmp_path, Run(turns=[client_turn(0), client_turn(1)]))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=[client_turn(0), client_turn(1)])) as reader:
         summary = reader.summary()
         assert (summary.turns.total, summary.phases, summary.ramp_turns) == (2, (), 0)
 
@@ -117,7 +120,7 @@ def test_starts_are_last_counts_of_processes_also_without_turns(tmp_path: Path) 
         *_starts("b", "two", 20.0, 30, 3, 3, 0, 0),
     ]
     turns = [client_turn(0, phase="two", phase_kind="hold"), client_turn(1, phase="one", phase_kind="hold")]
-    with StoreReader(fill_store(tmp_path, Run(turns=turns, points=points))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=turns, points=points)) as reader:
         summary = reader.summary(Filter(run_id="run-1"))
         assert summary.starts == StartCounts(planned=23, started=16, late=2, dropped=7)
         assert [(phase.phase, phase.turns.total, phase.starts) for phase in summary.phases] == [

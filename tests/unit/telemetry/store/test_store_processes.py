@@ -15,7 +15,7 @@ from telemetry.store.questions.instrument import NO_LOSS, lost_share
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import PointRow
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, run_span
-from tests.unit.telemetry.store.opened_stores import reader_of
+from tests.unit.telemetry.store.opened_stores import reader_of, reader_of_runs
 
 
 def _spoken(process: str, at_s: int, phase: str) -> SpanRow:
@@ -128,7 +128,7 @@ def test_missing_turns_equal_gaps_in_sets_of_numbers(tmp_path: Path) -> None:
             (run_id, process, number) for (run_id, process), numbers in given.items() for number in sorted(numbers)
         )
     ]
-    with StoreReader(fill_store(tmp_path, Run(turns))) as reader:
+    with reader_of_runs(tmp_path, Run(turns)) as reader:
         for run_id in ("run-1", "run-2"):
             missing = received = 0
             for (of_run, process), numbers in given.items():

@@ -31,9 +31,10 @@ from telemetry.store.questions.rollouts import (
 )
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import PointRow
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, synthetic_run
 from tests.rollout_cohorts import plan
 from tests.turns_near_thresholds import turns_near_thresholds
+from tests.unit.telemetry.store.opened_stores import reader_of_runs
 
 RUN = synthetic_run(turns=240)
 NOW = START_UNIX_NS + 10_000 * SECOND
@@ -49,7 +50,7 @@ ASKED = RolloutQuestion(
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
-    with StoreReader(fill_store(tmp_path_factory.mktemp("store"), RUN), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path_factory.mktemp("store"), RUN, wall_clock_ns=lambda: NOW) as opened:
         yield opened
 
 
@@ -122,7 +123,7 @@ def test_turns_belong_to_user_where_callers_are_assigned_by_user(tmp_path: Path)
         for index in range(40)
     ]
     asked = RolloutQuestion("a", "b", unit="user")
-    with StoreReader(fill_store(tmp_path, Run(turns=named)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path, Run(turns=named), wall_clock_ns=lambda: NOW) as opened:
         by_user = opened.rollout_turns(asked)
         by_call = opened.rollout_turns(replace(asked, unit="call"))
     # Without a user, the call is the unit: turns 0 and 2 of the candidate, turn 1 of the control.
@@ -145,7 +146,7 @@ def test_bounds_are_wider_where_the_same_users_call_often(tmp_path: Path) -> Non
     median = replace(plan().primary, statistic="p50")
     of = replace(plan(), control="b", candidate="a", primary=median, guardrails=(), unit="user")
     widths: dict[str, float] = {}
-    with StoreReader(fill_store(tmp_path, Run(turns=sessions)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path, Run(turns=sessions), wall_clock_ns=lambda: NOW) as opened:
         for unit in ("user", "call"):
             gathered = evidence_of(opened.rollout_turns(replace(question_of(of, None), unit=unit)))
             (result,) = check_results(of, gathered.candidate, gathered.control)
@@ -193,7 +194,7 @@ def test_unknown_column_is_refused(reader: StoreReader, changes: dict[str, objec
 
 def lost(folder: Path, turns: list[Turn], **changes: object) -> float | None:
     asked = replace(RolloutQuestion("a", "b"), **changes)  # type: ignore[arg-type]
-    with StoreReader(fill_store(folder, Run(turns=turns)), wall_clock_ns=lambda: NOW) as reader:
+    with reader_of_runs(folder, Run(turns=turns), wall_clock_ns=lambda: NOW) as reader:
         return reader.rollout_turns(asked).telemetry_lost
 
 
@@ -214,7 +215,7 @@ def test_numbers_that_did_not_arrive_are_lost_telemetry(tmp_path: Path) -> None:
 def test_turns_counted_as_sent_but_not_received_are_lost(tmp_path: Path) -> None:
     points = [p for p in RUN.points if p.attributes["process_id"].endswith("worker-0")]
     kept = [turn for turn in RUN.turns if turn.process_id.endswith("worker-0") and (turn.sequence or 0) < 60]
-    with StoreReader(fill_store(tmp_path, Run(kept, [], points)), wall_clock_ns=lambda: NOW) as reader:
+    with reader_of_runs(tmp_path, Run(kept, [], points), wall_clock_ns=lambda: NOW) as reader:
         evidence = reader.rollout_turns(RolloutQuestion("streaming", "control"))
     assert evidence.telemetry_lost == pytest.approx(60 / 120)
 
@@ -255,7 +256,7 @@ def numbered(process: str, *sequences: int, run_id: str = "run-1") -> list[Turn]
 def test_turns_emitted_since_the_stage_began_are_due(points: list[PointRow], missing: int, tmp_path: Path) -> None:
     stage = replace(RolloutQuestion("a", "b"), filter=Filter(since_unix_ns=START_UNIX_NS + 5 * SECOND))
     run = Run(turns=numbered("worker-1", *range(5, 20)), points=points)
-    with StoreReader(fill_store(tmp_path, run), wall_clock_ns=lambda: NOW) as reader:
+    with reader_of_runs(tmp_path, run, wall_clock_ns=lambda: NOW) as reader:
         assert reader.rollout_turns(stage).telemetry_lost == pytest.approx(missing / (15 + missing))
 
 
@@ -281,7 +282,7 @@ def test_calls_that_never_began_count_for_their_runs_cohorts(tmp_path: Path) -> 
     ]
     points = [*dropped("both", {3: 8, 30: 12}), *dropped("of a", {30: 3}), *dropped("of a", {30: 9}, semconv.RAMP)]
     asked = RolloutQuestion("a", "b", metrics=("voice_to_voice",))
-    with StoreReader(fill_store(tmp_path, Run(turns=turns, points=points))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=turns, points=points)) as reader:
         every = reader.rollout_turns(asked)
         since = reader.rollout_turns(replace(asked, filter=Filter(since_unix_ns=START_UNIX_NS + 4 * SECOND)))
         services = reader.rollout_turns(replace(asked, source="service"))
@@ -305,7 +306,7 @@ def test_failed_calls_without_cohort_count_in_their_runs(tmp_path: Path) -> None
         nameless(7, outcome="invalid"),
         client_turn(8),
     ]
-    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+    with reader_of_runs(tmp_path, Run(turns=turns)) as reader:
         evidence = reader.rollout_turns(RolloutQuestion("a", "b"))
     assert evidence.unassigned_turns == 2
     assert evidence_of(evidence).unassigned_turns == 2
@@ -341,7 +342,7 @@ def test_good_turns_follow_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> 
     ]
     check = Check("good_turns", "good_turns", 0.02, within=620.0 * MS)
     of = plan(guardrails=(check,), candidate="streaming", control="control")
-    with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: NOW) as opened:
+    with reader_of_runs(tmp_path, Run(turns=seen), wall_clock_ns=lambda: NOW) as opened:
         evidence = opened.rollout_turns(question_of(of, None))
     rule = Objective("good", "metric", 0.5, "voice_to_voice", 620.0 * MS)
     for cohort in (evidence.candidate, evidence.control):

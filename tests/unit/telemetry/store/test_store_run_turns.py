@@ -19,7 +19,7 @@ from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.wire import question_named
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
-from tests.unit.telemetry.store.opened_stores import reader_of
+from tests.unit.telemetry.store.opened_stores import reader_of, reader_of_runs
 
 NOW = START_UNIX_NS + 10_000 * SECOND
 RUN = synthetic_run(turns=240)
@@ -76,7 +76,7 @@ def test_unheard_interrupted_reply_is_no_reply(tmp_path: Path) -> None:
         client_turn(1, voice_to_voice_ms=None, **broken),
         client_turn(2, voice_to_voice_ms=None, outcome="interrupted"),  # by its caller
     ]
-    with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
+    with reader_of_runs(tmp_path, Run(turns), wall_clock_ns=lambda: NOW) as reader:
         answer = asked(reader, RunTurnsQuestion("run-1"))
     assert (answer.turns.has_outcome("no_reply").sum(), answer.turns.has_outcome("interrupted").sum()) == (1, 2)
 
@@ -95,6 +95,7 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     assert msgspec.msgpack.decode(none.body) is None
 
 
+@pytest.mark.slow
 def test_a_run_of_which_percentiles_leave_out_many_turns_says_so(tmp_path: Path) -> None:
     cases = (
         (100, 2, None),  # two turns are one pause of the machine
@@ -114,6 +115,7 @@ def test_a_run_of_which_percentiles_leave_out_many_turns_says_so(tmp_path: Path)
             assert answer.generator_limit is not None, "no process announced its end"
 
 
+@pytest.mark.slow
 def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path) -> None:
     failed = {"voice_to_voice_ms": None, "outcome": "error", "outcome_reason": "connection refused"}
     runs: dict[str, dict[str, Any]] = {
@@ -131,6 +133,7 @@ def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path) -> Non
             assert answer.unreached == summed.unreached == whys.get(name), name
 
 
+@pytest.mark.slow
 def test_lost_first_turns_count_as_in_the_report(tmp_path: Path) -> None:
     worker = "run-1-worker-0"
     late = [turn for turn in RUN.turns if turn.process_id != worker or (turn.sequence or 0) >= 20]

@@ -1,6 +1,7 @@
 """The pages about caches and about the instrument, held against figures taken by hand from the same turns."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -43,8 +44,9 @@ def turns() -> list[Turn]:
 
 
 @pytest.fixture(scope="module")
-def reader(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
-    return reader_of(tmp_path_factory.mktemp("pages"), *turns)
+def reader(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    with reader_of(tmp_path_factory.mktemp("pages"), *turns) as opened:
+        yield opened
 
 
 def test_cache_page_shows_who_answered_and_how_fast(reader: StoreReader, turns: list[Turn]) -> None:
