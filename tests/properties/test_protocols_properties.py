@@ -87,6 +87,7 @@ def test_any_cut_of_the_stream_gives_the_same_items(
     assert items_of(data, cuts) == items_of(data, [])
 
 
+@pytest.mark.slow
 @given(frames, st.booleans())
 def test_byte_by_byte_gives_the_same_items(pieces: list[tuple[str, Any]], close: bool) -> None:
     data = stream_of(pieces, close=close)

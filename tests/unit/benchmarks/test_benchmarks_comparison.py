@@ -37,6 +37,7 @@ def test_the_runs_have_the_features_of_their_kind() -> None:
     assert compared(KINDS["all, the same clips"], 1).paired.is_paired
 
 
+@pytest.mark.slow
 def test_comparison_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--pairs", "2", "--kind", "smooth"])
     text = capsys.readouterr().out

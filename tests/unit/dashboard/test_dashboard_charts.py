@@ -159,6 +159,7 @@ class _Cells(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
+@pytest.mark.slow
 def test_chart_has_its_sentence_and_its_table_on_demand() -> None:
     app = AppTest.from_string(APP, default_timeout=60).run()
     assert not app.exception

@@ -56,6 +56,7 @@ def test_objectives_state_how_many_turns_are_of_limited_runs(store: Path) -> Non
     says(with_valid_run, "340 turns of these are of 2 runs whose load generator was the limit")
 
 
+@pytest.mark.slow
 def test_objectives_of_valid_runs_have_no_such_sentence(full: Path) -> None:
     says(html_of(opened("objectives")), no=("load generator",))
 

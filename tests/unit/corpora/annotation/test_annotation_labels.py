@@ -56,6 +56,7 @@ def _compare() -> Iterator[Compared]:
             yield Compared(f"{row['id']} {side}", error, half_width_s * 1000.0, float(row[f"{side}_sure_ms"]))
 
 
+@pytest.mark.slow
 def test_sure_bounds_are_close_to_their_labels(compared: list[Compared]) -> None:
     sure = [bound for bound in compared if bound.stated <= SURE_MS]
     assert len(compared) == 52
@@ -63,6 +64,7 @@ def test_sure_bounds_are_close_to_their_labels(compared: list[Compared]) -> None
     assert [bound for bound in sure if abs(bound.error) > max(SURE_MS, bound.label)] == []
 
 
+@pytest.mark.slow
 def test_errors_are_within_the_stated_uncertainty(compared: list[Compared]) -> None:
     """The difference may be as large as the combined uncertainty of bound and label."""
     within = sum(abs(bound.error) <= np.hypot(bound.stated, bound.label) for bound in compared)

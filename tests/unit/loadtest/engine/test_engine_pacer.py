@@ -112,6 +112,7 @@ def test_utterance_is_whole_between_background_and_stamped(pacer: Pacer) -> None
             assert lateness == frame.gone_perf_ns - frame.due_perf_ns
 
 
+@pytest.mark.slow
 def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
     tables = set()
     for first in (0, 7, 49):
@@ -126,6 +127,7 @@ def test_calls_with_shifted_background_share_one_copy(pacer: Pacer) -> None:
         assert received(theirs, 8) == b"b000c000", "another background with a frame in common"
 
 
+@pytest.mark.slow
 def test_mute_ends_utterance_and_stop_ends_all_but_python_sends(pacer: Pacer) -> None:
     with paced_pair(pacer) as (paced, ours, theirs):
         paced.begin(BACKGROUND, FRAME_NS, time.perf_counter_ns())
@@ -142,6 +144,7 @@ def test_mute_ends_utterance_and_stop_ends_all_but_python_sends(pacer: Pacer) ->
         assert paced.sent <= sent, "no frame after the stop"
 
 
+@pytest.mark.slow
 def test_full_socket_sends_rest_first_and_messages_wait_behind(pacer: Pacer) -> None:
     with paced_pair(pacer, 2_000_000) as (paced, ours, theirs):
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -173,6 +176,7 @@ def test_full_socket_sends_rest_first_and_messages_wait_behind(pacer: Pacer) -> 
         assert paced.blocked_ns(None) > 0
 
 
+@pytest.mark.slow
 def test_frames_go_while_the_interpreter_is_never_free(pacer: Pacer) -> None:
     """This loop keeps the interpreter: no other thread gets it, and frames go all the same."""
     with paced_pair(pacer) as (paced, _, _):
@@ -189,6 +193,7 @@ def test_frames_go_while_the_interpreter_is_never_free(pacer: Pacer) -> None:
         assert paced.sent >= target
 
 
+@pytest.mark.slow
 def test_a_broken_connection_is_reported_and_costs_no_other_one(pacer: Pacer) -> None:
     broken, sound = pair(), pair()
     errors: list[OSError] = []
@@ -221,6 +226,7 @@ class Owner:
         """Do nothing about a broken connection."""
 
 
+@pytest.mark.slow
 def test_owner_of_closed_socket_is_freed_without_gc(pacer: Pacer) -> None:
     ours, theirs = pair()
     with ours, theirs:
@@ -232,6 +238,7 @@ def test_owner_of_closed_socket_is_freed_without_gc(pacer: Pacer) -> None:
         assert is_alive() is None
 
 
+@pytest.mark.slow
 def test_deadline_is_reported_when_due_and_every_frame_once(pacer: Pacer) -> None:
     with paced_pair(pacer) as (paced, _, _):
         paced.begin(BACKGROUND, FRAME_NS, 0)  # long overdue: frames catch up one by one
@@ -288,6 +295,7 @@ def test_ten_thousand_calls_never_write_to_other_connections(pacer: Pacer) -> No
         theirs.close()
 
 
+@pytest.mark.slow
 def test_a_thread_that_ends_by_itself_is_known_to_have_failed(pacer: Pacer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacer, "_run", lambda: None)
     assert not pacer.has_failed, "it has not begun"
@@ -361,6 +369,7 @@ def test_without_numba_its_compiler_or_linux_the_reason_is_given(monkeypatch: py
     assert open_pacer() == (None, "needs Linux")
 
 
+@pytest.mark.slow
 def test_a_full_house_is_left_to_the_hub(pacer: Pacer) -> None:
     reader, writer = os.pipe()
     places = []

@@ -198,6 +198,7 @@ def test_unreadable_store_is_reported_with_other_faults(tmp_path: Path) -> None:
     assert "--samples 0" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_turn_with_transcript_during_answer_is_not_used_as_rest(tmp_path: Path) -> None:
     run = latency_run("monday", 4)
     late = [msgspec.structs.replace(turn, asr_final_perf_ns=turn.llm_last_token_perf_ns) for turn in run.turns[:8]]

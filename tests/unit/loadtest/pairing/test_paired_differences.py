@@ -264,6 +264,7 @@ def test_target_that_refuses_half_of_its_calls_is_no_faster() -> None:
     assert compared(*refused, metric="connect")[1]["decision"] != "faster"
 
 
+@pytest.mark.slow
 def test_interrupted_unheard_reply_is_no_reply_in_pair() -> None:
     # Callers patch their whole process.
     asked = """

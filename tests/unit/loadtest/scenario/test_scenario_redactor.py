@@ -112,6 +112,7 @@ def test_an_echo_is_hidden_and_the_rest_stays(text: str, clean: str) -> None:
     assert SecretRedactor([f"Bearer {SECRET}", "me"]).text(text) == clean
 
 
+@pytest.mark.slow
 @given(
     st.text("abcdefgh-/=+%", min_size=8, max_size=40), st.text(max_size=30), st.text(max_size=30), st.integers(8, 40)
 )

@@ -183,6 +183,7 @@ def test_every_variant_is_used_before_one_is_repeated() -> None:
     assert len({tuple(variants[:5]) for variants in used.values()}) > 1
 
 
+@pytest.mark.slow
 def test_profiles_differing_in_one_setting_share_variants() -> None:
     """Two SNRs can be compared on equal noise, and the choice of utterances does not change."""
     settings = SETTINGS.replaced(variants=4)

@@ -254,6 +254,7 @@ def test_numbers_that_are_not_finite_or_not_there() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_metrics_that_would_take_much_memory_are_refused() -> None:
     request = ExportMetricsServiceRequest()
     points = request.resource_metrics.add().scope_metrics.add().metrics.add(name="g").gauge.data_points

@@ -74,6 +74,7 @@ def test_counts_are_those_of_a_query_over_the_same_turns(name: str) -> None:
             assert metrics.series[f"{series}_bucket", labels | {("le", bound)}] == expected, bound
 
 
+@pytest.mark.slow
 def test_every_metric_of_the_run_is_compared() -> None:
     metrics, _ = synthetic()
     empty = [name for name, metric in METRICS.items() if not metrics.of(f"{series_name(metric)}_count")]

@@ -236,6 +236,7 @@ def test_more_turns_than_a_page_reads_are_drawn_by_whole_callers(tmp_path: Path)
             assert 0.7 < cohort.turns * drawn_page.one_in / 2000 < 1.3
 
 
+@pytest.mark.slow
 def test_a_verdict_changes_the_state_by_which_answers_are_kept(bad: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(bad, store)

@@ -28,6 +28,7 @@ def test_cut_turns_are_counted_by_cause_and_not_eligible(tmp_path: Path) -> None
     assert turns.cut_by == {"the stop time-out of 1 s": 3, "the end of the caller": 2}
 
 
+@pytest.mark.slow
 def test_the_store_counts_cut_turns_by_the_one_rule(tmp_path: Path) -> None:
     heard = {"first_audio_perf_ns": ENDED + 500 * MS}
     spoke = {"speech_end_perf_ns": None}
@@ -55,6 +56,7 @@ def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
         assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == EligibleTurns(0, 20)
 
 
+@pytest.mark.slow
 def test_unknown_and_duplicate_events_are_added_up(tmp_path: Path) -> None:
     turns = [
         client_turn(0, unknown_events=2, unknown_event_names=("b", "a"), duplicate_events=0, service_latency_reports=2),

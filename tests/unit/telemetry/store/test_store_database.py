@@ -55,6 +55,7 @@ def other_owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_store_that_another_process_owns_names_it(tmp_path: Path, other_owner: subprocess.Popen[str]) -> None:
     for ask in (owned, read_only):
         with pytest.raises(InUseError, match=f"in use by process {other_owner.pid}; stop it"):

@@ -170,6 +170,7 @@ def holds(estimated: MetricStats, exact: MetricStats) -> bool:
     return all(low <= getattr(exact, name) <= high for name, (low, high) in within.items())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 def test_page_of_many_turns_estimates_large_group_percentiles(store: Path) -> None:
     exactly, estimated = page_summary(store, CALLS * TURNS), page_summary(store, CALLS * TURNS - 1)

@@ -274,6 +274,7 @@ def test_export_with_store_spans_is_imported_unchanged(tmp_path: Path) -> None:
     assert (again.turns, again.spans, again.points, again.duplicates) == (0, 0, 0, sum(check(store).rows.values()))
 
 
+@pytest.mark.slow
 def test_spans_in_collector_columns_return_attributes_as_text(tmp_path: Path) -> None:
     span = _span(
         attributes={"model": "small", "tokens": 7, "of": ["a", 1]},

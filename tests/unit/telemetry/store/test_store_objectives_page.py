@@ -174,6 +174,7 @@ def emitted(run_id: str, turns: int, age: int) -> PointRow:
     return PointRow(semconv.METRIC_TURNS_EMITTED, NOW - age, float(turns), attributes, "voiceprobe")
 
 
+@pytest.mark.slow
 def test_runs_with_turns_in_period_are_offered_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = [*of_run("new", range(3)), *of_run("mid", range(3), 2 * HOUR, cohort="c"), *of_run("old", range(3), DAY_NS)]
     fill_store(tmp_path, Run(turns=turns), Run(turns=of_run("gone", range(3), 29 * DAY_NS, cohort="gone")))

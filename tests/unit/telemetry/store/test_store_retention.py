@@ -117,6 +117,7 @@ def test_run_that_lost_some_turns_is_named_until_all_are_gone(tmp_path: Path, cl
     assert (removed.rows, removed.run_ids) == (4, ("half",))
 
 
+@pytest.mark.slow
 def test_removed_turns_are_no_lost_telemetry(tmp_path: Path, clock: _Clock) -> None:
     run = synthetic_run(turns=60)
     turns = sorted(run.turns, key=lambda turn: turn.started_unix_ns)

@@ -278,6 +278,7 @@ def test_user_named_in_one_turn_is_user_of_whole_call(tmp_path: Path) -> None:
     assert code is ExitCode.UNDECIDED
 
 
+@pytest.mark.slow
 def test_unnamed_calls_that_met_both_cohorts_are_named_calls(tmp_path: Path) -> None:
     same = [
         *turns_of("canary", of=lambda call: {"call_id": f"call-{call}"}),
@@ -359,6 +360,7 @@ def test_a_plan_is_judged_by_the_service_that_it_names(
     assert sentence in printed
 
 
+@pytest.mark.slow
 def test_a_plan_without_a_service_stays_valid_where_there_is_one(tmp_path: Path) -> None:
     assert checked(tmp_path, plan_text(source="service"), two_services()[:1800])[0] is ExitCode.OK
 
@@ -499,6 +501,7 @@ def test_a_watch_of_a_store_at_rest_is_refused_too(tmp_path: Path) -> None:
     assert watch(since, Console(file=StringIO())) is ExitCode.OK
 
 
+@pytest.mark.slow
 def test_check_of_live_store_begins_at_its_first_look(rollouts: Rollouts) -> None:
     text, history = plan_text(begins=""), rollouts.folder / "history.json"
     rollouts.add(*turns_of("canary", slower_ms=2000), *turns_of("stable"))
@@ -512,6 +515,7 @@ def test_check_of_live_store_begins_at_its_first_look(rollouts: Rollouts) -> Non
     assert checked(rollouts.folder, text, [], NOW + 10_000 * SECOND, history_file=history)[0] is ExitCode.OK
 
 
+@pytest.mark.slow
 def test_a_check_goes_by_the_log_of_the_store_where_there_is_one(rollouts: Rollouts) -> None:
     rollouts.now = START_UNIX_NS - SECOND
     rollouts.look("first")

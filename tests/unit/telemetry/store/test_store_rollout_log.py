@@ -35,6 +35,7 @@ def opened(store: Path) -> RolloutLog:
     return RolloutLog(store, PLAN, PLAN_TEXT, AT_UNIX_NS, "a test")
 
 
+@pytest.mark.slow
 def test_every_verdict_comes_back_as_it_was_given(tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         held = verdict_of(PLAN, log.history)
@@ -102,6 +103,7 @@ def test_a_second_writer_gets_one_sentence(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_row_is_there_once_however_often_it_is_sent(tmp_path: Path) -> None:
     keep_verdicts(tmp_path, 1, PLAN)
     row = RolloutRow(PLAN.name, RolloutEntry(2, AT_UNIX_NS, PLAN.fingerprint, "half", AT_UNIX_NS))

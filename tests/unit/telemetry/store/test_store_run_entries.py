@@ -84,6 +84,7 @@ def test_a_store_tells_the_same(tmp_path: Path) -> None:
     assert not entry.is_generator_limited
 
 
+@pytest.mark.slow
 def test_invalid_bound_is_not_a_bound(tmp_path: Path) -> None:
     texts = ("", "soon", "nan", "inf", "-1", "0", "1e6", "0.5")
     runs = [_with(latency_run(f"of {text}", 2), calibrated_to_ms=text) for text in texts]

@@ -225,6 +225,7 @@ def test_a_run_is_found_by_what_people_call_it(root: Path) -> None:
         find(f"{root / 'first'}#r-second")
 
 
+@pytest.mark.slow
 def test_note_is_kept_next_to_its_run(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
     for run_id in ("r-1", "service:a/../b", "a b\n"):
@@ -261,6 +262,7 @@ def test_a_removed_run_is_gone_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "two" / "store").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_never_removed(tmp_path: Path) -> None:
     one = run_folder(tmp_path, "one", latency_run("r", 20))
     with owned(one / "store"), pytest.raises(StoreError, match="under way"):

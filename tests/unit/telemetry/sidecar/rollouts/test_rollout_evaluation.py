@@ -90,6 +90,7 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
     running.stop()
 
 
+@pytest.mark.slow
 def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
     state = sidecar.look()
     assert (state.decision, state.is_kept, state.kept_unix_ns) == ("promote", True, AT_UNIX_NS + MINUTE)
@@ -194,6 +195,7 @@ FAULTS: list[tuple[Callable[[Sidecar], object], bool, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_fault_holds_until_it_is_over(sidecar: Sidecar) -> None:
     assert sidecar.look().decision == "promote"
     for begin, is_kept, sentence in FAULTS:
