@@ -50,7 +50,7 @@ FRACTIONS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 DEFAULT_TAIL_MARGIN: Final = 0.01
 # Turns are seen when they have ended: in the first seconds of a stage all that will time out are missing.
 DEFAULT_SHORTEST: Final = Duration.parse("5m")
-# In a fingerprint the default stands for no time, as plans that state none had it in earlier versions.
+# In a fingerprint the default means no time, as plans that state none had it in earlier versions.
 _SHORTEST_NS: Final = {DEFAULT_SHORTEST.ns: 0, 0: DEFAULT_SHORTEST.ns}
 # Caches are watched where they are reported: a candidate that answers from them less often costs more, at any latency.
 _DEFAULT_CACHE_MISSES_MARGIN: Final = 0.05

@@ -178,7 +178,7 @@ def test_calls_that_never_began_hold_as_those_of_one_cohort_only() -> None:
     held = look(plan(), replace(sound, candidate=candidate))
     assert held.verdict == "hold"
     assert "have no value, a larger share than of the control" in held.sentence
-    # A call that never began is none of the service's errors.
+    # A call that never began is not an error of the service.
     assert look(plan(), replace(sound, control=control)).verdict != "roll_back"
 
 
