@@ -134,7 +134,8 @@ class Database:
             try:
                 self.interrupt()
                 self._changed.wait_for(lambda: not self._snapshots, within_s)
-                self._connection.execute("DETACH DATABASE IF EXISTS store")
+                with contextlib.suppress(duckdb.IOException):  # it is detached, and its checkpoint finds the disk full
+                    self._connection.execute("DETACH DATABASE IF EXISTS store")
                 self._connection.execute(self._attach)
             except duckdb.Error as error:
                 raise StoreError(f"{self.directory}: the store cannot be opened ({first_line(error)})") from error

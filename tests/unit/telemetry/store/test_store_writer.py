@@ -92,6 +92,21 @@ def test_full_disk_stores_no_partial_batch_and_later_recovers(small_disk: Path) 
 
 
 @pytest.mark.slow
+def test_store_opened_again_on_a_full_disk_can_be_read(small_disk: Path) -> None:
+    store = small_disk / "store"
+    with StoreWriter(store) as writer:
+        writer.append(Batch([client_turn(1)]))
+        room = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        (small_disk / "filling").write_bytes(bytes(room - (64 << 10)))
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the disk is full"):
+                writer.append(synthetic_run("run", 300).batch)
+            writer.reopen()
+            with writer.database.snapshot() as cursor:
+                assert cursor.execute("SELECT count(*) FROM turns").fetchall() == [(1,)]
+
+
+@pytest.mark.slow
 def test_full_disk_at_checkpoint_loses_no_acknowledged_rows(small_disk: Path) -> None:
     store, filling = small_disk / "store", small_disk / "filling"
     batches = [synthetic_run(f"run-{number}", 100).batch for number in range(16)]
