@@ -45,6 +45,12 @@ def enough(percentile: str, n: int, value: float | None) -> float | None:
     return value if n >= MIN_COUNT_FOR[percentile] else None
 
 
+def shown_quantiles(n: int, quantiles: Sequence[float] | None) -> tuple[float | None, float | None, float | None]:
+    """p50, p95 and p99 of `n` values; None for each that is from too few."""
+    p50, p95, p99 = quantiles if n and quantiles is not None else (None, None, None)
+    return p50, enough("p95", n, p95), enough("p99", n, p99)
+
+
 def minimum_for_target(target: float) -> int:
     """Return how many turns a ratio needs before it can be held against `target`: 1 / (1 - target) rounded up, so that
     one bad turn differs from the target (20 for 95 %, 100 for 99 %, 1000 for 99.9 %), and never fewer than 20.

@@ -403,7 +403,7 @@ class ContradictedValue:
 
     @property
     def text(self) -> str:
-        """How many turns, the metric and the cause: `3 × voice to voice, heard: not a number, or more than a day`."""
+        """The turns, the metric and the cause: `3 × voice to voice, heard: not a number, or more than a day`."""
         metric = DEFINITIONS[self.metric].phrase if self.metric in DEFINITIONS else self.metric
         cause = CONTRADICTION_LABELS.get(self.cause, self.cause.replace("_", " "))
         whose = "heard" if self.source == "client" else "reported"

@@ -49,7 +49,7 @@ class StoreConnection:
         return StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
 
     def known(self, key: object, read: Callable[[], _Read]) -> _Read:
-        """What is read of the snapshot at this time under a key, at its first use."""
+        """Call `read` at the first use of a key, and return its result for every use."""
         if key not in self._known:
             self._known[key] = read()
         return self._known[key]

@@ -24,7 +24,7 @@ CLICKHOUSE: Final = {
     "concat_ws": "concatWithSeparator({})",
     "contains": "position({}) > 0",
     "flatten": "arrayFlatten({})",
-    "generate_subscripts": "arrayEnumerate({0})",  # by ARRAY JOIN, together with what is unnested beside it
+    "generate_subscripts": "arrayEnumerate({0})",  # by ARRAY JOIN, together with the other unnested lists
     "hash": "cityHash64({})",  # which draws other turns, as many of them
     "lag": "lagInFrame({})",
     "len": "length({})",

@@ -81,7 +81,7 @@ def read_plan(file: Path, objectives: Iterable[Objective]) -> tuple[RolloutPlan,
         raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
     except OSError as error:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}; check its permissions"]) from None
-    # Imported when a plan is read: most sidecars evaluate no rollout, and start without pydantic.
+    # Imported when a plan is read: most sidecars evaluate no rollout.
     from telemetry.rollout.plan_document import parse_plan
 
     promises = {objective.name: objective.promise for objective in objectives}

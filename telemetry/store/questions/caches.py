@@ -15,7 +15,7 @@ from telemetry.model import semconv
 from telemetry.model.formatting import NOT_REPORTED
 from telemetry.model.metrics import HEADLINE, METRICS, MIN_COUNT_FOR
 from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_SCOPE, SCRAPE_UP
-from telemetry.model.stats import enough
+from telemetry.model.stats import shown_quantiles
 from telemetry.store.answers import Filter
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import FRACTIONS, Natural, grouped, judged, valid
@@ -181,8 +181,7 @@ def _place(row: Row) -> tuple[int, bool, int, str]:
 
 
 def _group(row: Row) -> WaitOfGroup:
-    n, (p50, p95, p99) = row["n"], row["q"] or (None, None, None)
-    return WaitOfGroup(row["name"], row["turns"], n, row["mean"], p50, enough("p95", n, p95), enough("p99", n, p99))
+    return WaitOfGroup(row["name"], row["turns"], row["n"], row["mean"], *shown_quantiles(row["n"], row["q"]))
 
 
 def _ticks(connection: StoreConnection, f: Filter) -> list[Row]:

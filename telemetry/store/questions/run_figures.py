@@ -14,7 +14,7 @@ from telemetry.model.intervals import interval_ranks, wilson_interval
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
 from telemetry.model.semconv import RAMP, Source
 from telemetry.model.services import SERVICE_RUN_PREFIX
-from telemetry.model.stats import enough
+from telemetry.model.stats import enough, shown_quantiles
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
@@ -131,14 +131,14 @@ class _ReadRuns:
     def listed(self, run: RunRecord) -> ListedRun:
         """A run with its figures, and unless it is in progress with its verdict."""
         figures = self._figures.get(run.run_id, _NOTHING)
-        p50, p95, p99 = figures["quantiles"] if figures["n"] else (None, None, None)
+        p50, p95, p99 = shown_quantiles(figures["n"], figures["quantiles"])
         listed = ListedRun(
             run=run,
             turns=figures["total"],
             invalid=figures["invalid"],
             p50=p50,
-            p95=enough("p95", figures["n"], p95),
-            p99=enough("p99", figures["n"], p99),
+            p95=p95,
+            p99=p99,
             cohorts=tuple(figures["cohorts"] or ()),
         )
         processes = self._processes[run.run_id]

@@ -15,7 +15,7 @@ from telemetry.model.generator_health import NOT_AS_RECORDED
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
 from telemetry.model.semconv import UNANSWERED
 from telemetry.model.services import service_day
-from telemetry.model.stats import enough
+from telemetry.model.stats import shown_quantiles
 from telemetry.store.answers import (
     CacheStats,
     CohortSummary,
@@ -368,15 +368,15 @@ def _measured_within(metric: Metric, stats: MetricStats, row: Row) -> MeasuredWi
 
 def _stats(name: str, unit: str, row: Row, why: str | None) -> MetricStats:
     n, quantiles, largest = row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}")
-    p50, p95, p99 = quantiles if quantiles is not None and n else (None, None, None)
+    p50, p95, p99 = shown_quantiles(n, quantiles)
     within = stated(row.get(f"within_{name}"))
     return MetricStats(
         name=name,
         unit=unit,
         n=n,
         p50=p50,
-        p95=enough("p95", n, p95),
-        p99=enough("p99", n, p99),
+        p95=p95,
+        p99=p99,
         max=None if largest is None else float(largest),
         withheld=why if n == 0 else None,
         approximate=bool(within),

@@ -12,7 +12,7 @@ from typing import Final
 
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.metrics import HEADLINE, MIN_COUNT_FOR
-from telemetry.model.stats import enough
+from telemetry.model.stats import enough, shown_quantiles
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import (
@@ -108,14 +108,14 @@ def timeline(
     for bucket in range(first, span["last"] // width_ns + 1):
         row = by_bucket.get(bucket)
         n = 0 if row is None else row["n"]
-        p50, p95, p99 = row["q"] if row is not None and n else (None, None, None)
+        p50, p95, p99 = shown_quantiles(n, None if row is None else row["q"])
         points.append(
             TimelinePoint(
                 start_unix_ns=bucket * width_ns,
                 n=n,
                 p50=p50,
-                p95=enough("p95", n, p95),
-                p99=enough("p99", n, p99),
+                p95=p95,
+                p99=p99,
                 calls_in_flight=in_flight.get(bucket),
             )
         )

@@ -39,14 +39,14 @@ def find_call(store: Path, run_id: str, call_id: str, now_unix_ns: int) -> Found
     index = next(iter(_indexes(store, run_id, now_unix_ns, call_key(call_id))), None)
     if index is None:
         return None
-    found = _read(index)
-    call = found.call
+    kept = _read(index)
+    call = kept.call
     if call is None:
-        return found
+        return kept
     if (call.run_id, call.call_id) != (run_id, call_id):
         return FoundCall(fault=f"{index.name}: belongs to another call")
     if call.rate_hz is None:
-        return found
+        return kept
     audio = index.with_suffix(AUDIO_SUFFIX)
     if not audio.is_file() or audio.is_symlink():
         return FoundCall(call, fault=f"{audio.name}: is missing")

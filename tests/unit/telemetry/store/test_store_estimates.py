@@ -66,8 +66,8 @@ def drawn(values: np.ndarray, of_call: np.ndarray, draws: int) -> Iterator[np.nd
     database.execute("CREATE TABLE turns AS SELECT *, '' AS trace_id, '' AS span_id FROM numbered")
     sampled = is_sampled([name.replace("call_id", "? || call") for name in TURN])
     for draw in range(draws):
-        found = database.execute(f"SELECT value FROM turns WHERE {sampled}", [f"draw {draw} "]).fetchnumpy()
-        yield np.asarray(found["value"])
+        columns = database.execute(f"SELECT value FROM turns WHERE {sampled}", [f"draw {draw} "]).fetchnumpy()
+        yield np.asarray(columns["value"])
 
 
 @pytest.mark.slow
