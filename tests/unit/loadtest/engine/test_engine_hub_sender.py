@@ -172,7 +172,7 @@ def test_the_lateness_of_each_frame_is_known_for_a_while() -> None:
     assert len(streams) >= 4, "a call hears of its frames before they are forgotten"
 
 
-def test_a_stream_added_to_a_row_that_is_behind_keeps_its_schedule() -> None:
+def test_stream_added_to_a_late_row_keeps_its_schedule() -> None:
     hub = Hub()
     first, *_ = [hub.add()[0] for _ in range(FRAME // (2 * MS))]
     hub.now += 90 * MS
