@@ -55,13 +55,13 @@ class _Histogram:
         self._exemplars: list[Exemplar | None] = [None] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def observe(self, value: float, trace_id: dict[str, str] | None, now_s: float) -> None:
+    def observe(self, value: float, trace_id: dict[str, str] | None, unix_s: float) -> None:
         """Count a value."""
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
         if trace_id is not None:
-            self._exemplars[bucket] = Exemplar(trace_id, value, now_s)
+            self._exemplars[bucket] = Exemplar(trace_id, value, unix_s)
 
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
         """Add the buckets to a family."""
@@ -101,7 +101,7 @@ class _TurnSeries:
             self._fallbacks.labels(*labels, _known(turn.fallback, semconv.FALLBACKS)).inc()
         trace_id = turn.trace_id
         is_id = len(trace_id) == _TRACE_ID_CHARS and trace_id.isascii() and trace_id.isalnum()
-        exemplar, now_s = {"trace_id": trace_id} if is_id else None, time.time()
+        exemplar, unix_s = {"trace_id": trace_id} if is_id else None, time.time_ns() / 1e9
         for metric, bounds, histograms in self._metrics:
             value = metric.value(turn)
             if value is None or is_withheld(turn, metric.name) or not math.isfinite(value):
@@ -111,7 +111,7 @@ class _TurnSeries:
                 self._below_zero.labels(*labels, metric.name).inc(-value)
             if (histogram := histograms.get(labels)) is None:
                 histogram = histograms[labels] = _Histogram(bounds)
-            histogram.observe(max(0.0, value), exemplar, now_s)
+            histogram.observe(max(0.0, value), exemplar, unix_s)
 
     def forget(self, labels: dict[str, str]) -> None:
         """Remove the series that have these values of labels."""
