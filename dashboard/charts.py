@@ -103,8 +103,10 @@ def latency_lines(
     cohort_lines: CohortLines, name: str, clock: Clock, *, objective_ms: float | None, missed_ns: int | None
 ) -> Picture:
     """Draw p95 over time: a line per cohort with its own color, dash pattern and marker, gaps where there are too few
-    turns, and rules for the objective and for the time since when it is missed."""
-    nothing = dict.fromkeys(("cohort", "value", "n", "n_text", "value_text", "from_text", "to_text", "onset_text"))
+    turns, few turns also as dots, and rules for the objective and for the time since when it is missed."""
+    nothing = dict.fromkeys(
+        ("cohort", "value", "n", "n_text", "value_text", "from_text", "to_text", "onset_text", "dot")
+    )
     points: list[Row] = [
         {
             **nothing,
@@ -120,7 +122,10 @@ def latency_lines(
         for line in cohort_lines.lines
         for point in line.points
     ]
-    moments: list[Row] = []
+    moments: list[Row] = [
+        {**nothing, "time": in_milliseconds(dot.started_unix_ns), "dot": in_milliseconds(dot.value)}
+        for dot in cohort_lines.dots
+    ]
     if missed_ns is not None:
         words = f"missed since {clock(missed_ns)}"
         moments.append({**nothing, "time": in_milliseconds(missed_ns), "onset_text": words})

@@ -139,7 +139,7 @@ def conditions(
             st.html(note("the store cannot be read", [str(error)]))
     if not run_details:
         return
-    st.html(section("Under their own conditions", ", ".join(name for name, _ in run_details)))
+    st.html(section("Load, conditions and behavior", ", ".join(name for name, _ in run_details)))
     with st.container(key="halves"):
         left, right = st.columns(2)
     with left:

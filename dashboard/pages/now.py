@@ -130,7 +130,7 @@ def _over_time(view: NowView, clock: Clock) -> None:
         parameter_select(STAGE, "Stage", DRAWN, metric, label_of)
     points = [] if cohort_lines is None else [point for line in cohort_lines.lines for point in line.points]
     heading = f"{name} over time"
-    if cohort_lines is None or all(point.value is None for point in points):
+    if cohort_lines is None or not (cohort_lines.dots or any(point.value is not None for point in points)):
         why = "no turn shows it" if not points else f"too few turns for a {STATISTIC}"
         with title:
             st.html(section(heading) + hint(why))
@@ -140,7 +140,9 @@ def _over_time(view: NowView, clock: Clock) -> None:
     )
     seconds = cohort_lines.window_ns // formatting.NS_PER_S
     lasts = f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
-    remark = f"each point is the {STATISTIC} of the {lasts} before it; a gap where turns are too few"
+    remark = f"the line is the {STATISTIC} of the {lasts} before each point, with a gap where turns are too few"
+    if cohort_lines.dots:
+        remark += "; each dot is a turn"
     with title:
         st.html(section(heading, remark + left_out))
     threshold = next((status.objective.threshold for status in view.statuses if status.metric == metric), None)

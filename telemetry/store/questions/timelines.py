@@ -36,6 +36,8 @@ STATISTIC: Final = "p95"
 WINDOW_STEPS: Final = 4
 # More lines than that cannot be distinguished: the cohorts with most turns have one.
 MOST_LINES: Final = 6
+# Up to so many turns are drawn one by one: their windows are long, and the line has few points.
+MOST_DOTS: Final = 500
 _MOST_STEPS: Final = 120
 # How many times the turns that the percentile needs a window holds on average.
 _SPARE: Final = 2
@@ -214,15 +216,24 @@ class LoadPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnDot:
+    """The value of one turn, and when it began."""
+
+    started_unix_ns: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class CohortLines:
     """A line for each cohort and the load, on one time axis. `left_out` is the number of cohorts with too few turns for
-    a line."""
+    a line; `dots` are the turns, if they are enough for a percentile and no more than MOST_DOTS."""
 
     metric: str
     window_ns: int = 0
     lines: Sequence[CohortLine] = ()
     load: Sequence[LoadPoint] = ()
     left_out: int = 0
+    dots: Sequence[TurnDot] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +267,7 @@ def cohort_lines(connection: StoreConnection, f: Filter, metric: str) -> CohortL
         return CohortLines(metric)
     kept = {row["cohort"]: row["n"] for row in counted[:MOST_LINES]}
     first, last = min(row["first"] for row in counted), max(row["last"] for row in counted)
+    turns = sum(row["n"] for row in counted)
     windows = min(kept.values()) // (_SPARE * MIN_COUNT_FOR[STATISTIC])
     steps = min(_MOST_STEPS, max(WINDOW_STEPS, WINDOW_STEPS * windows))
     step_ns = bucket_width_ns(last - first, steps)
@@ -272,7 +284,20 @@ def cohort_lines(connection: StoreConnection, f: Filter, metric: str) -> CohortL
         if in_flight
         else (),
         left_out=len(counted) - len(kept),
+        dots=_dots(connection, where, column) if MIN_COUNT_FOR[STATISTIC] <= turns <= MOST_DOTS else (),
     )
+
+
+def _dots(connection: StoreConnection, where: Condition, column: str) -> list[TurnDot]:
+    turns = rows(
+        connection,
+        f"""
+        SELECT started_unix_ns AS started, {column} AS value FROM turns
+        WHERE {where.sql} AND {column} IS NOT NULL ORDER BY started, value
+        """,
+        where.values,
+    )
+    return [TurnDot(row["started"], row["value"]) for row in turns]
 
 
 def _windows(

@@ -21,7 +21,7 @@ from telemetry.comparison.verdict import RegressionMargin, RunComparison, compar
 from telemetry.model.formatting import MINUS
 from telemetry.model.waterfall import BAR_LABELS, waterfall
 from telemetry.objectives.error_budgets import DayBudget, EligibleTurns, ErrorBudget
-from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint, LoadPoint
+from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint, LoadPoint, TurnDot
 from tests.contrast import contrast
 from tests.rollout_cohorts import cohort_of, latencies_ms
 from tests.unit.dashboard.opened_pages import pictures, plain
@@ -39,6 +39,7 @@ LINES = CohortLines(
         CohortLine(None, [LinePoint(100 * S, 30, 700.0 * MS)]),
     ],
     [LoadPoint(90 * S, 3), LoadPoint(100 * S, None)],
+    dots=[TurnDot(95 * S, 655.0 * MS)],
 )
 
 
@@ -71,7 +72,8 @@ def test_latency_line_per_cohort_is_straight_with_dash_and_shape(colors: Palette
 
 def test_window_of_too_few_turns_is_gap_and_miss_is_marked() -> None:
     picture = charts.latency_lines(LINES, "Voice to voice", clock, objective_ms=None, missed_ns=105 * S)
-    first, gap, other, onset, begin = picture.rows
+    first, gap, other, turn, onset, begin = picture.rows
+    assert (turn["time"], turn["dot"], turn["cohort"], turn["value"]) == (95_000.0, 655.0, None, None)
     assert (first["time"], first["value"], first["value_text"]) == (100_000.0, 640.0, "640 ms")
     assert (first["cohort"], first["from_text"], first["to_text"]) == ("<b>a", "60 s", "100 s")
     assert (gap["value"], gap["value_text"], gap["n"]) == (None, "too few", 12)

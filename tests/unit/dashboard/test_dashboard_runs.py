@@ -378,9 +378,9 @@ def test_runs_page_head_trend_and_newest_follow_the_filter(listed_shows: pytest.
     assert chip(whole) == "✕ valid · telemetry lost in 1 of 4 runs · 3 of 4 runs calibrated"
     assert chip(some) == "✓ valid · telemetry complete · calibrated ± 3.8 ms"
     says(html_of(whole), "4 runs", "400 turns", "p95 from run to run runs that were asked the same")
-    says(html_of(some), "1 of 4 runs", "Under their own conditions newest", no=("p95 from run to run",))
+    says(html_of(some), "1 of 4 runs", "Load, conditions and behavior newest", no=("p95 from run to run",))
     assert [sum(alt.startswith(TREND) for alt in pictures(app)) for app in (whole, some)] == [1, 0]
-    says(html_of(opened("runs", target="ws://b")), "Under their own conditions other")
+    says(html_of(opened("runs", target="ws://b")), "Load, conditions and behavior other")
     under_way = run("now", 0.1, state="under way")
     listed_shows.setattr(source, "run_listing", lambda: RunListing([under_way, *ALL]))
     says(html_of(opened("runs")), "1 run in no trend: too few turns for a p95, or not included in the trend")
@@ -404,7 +404,7 @@ def test_ticked_run_stays_when_filter_leaves_it_out(listed_shows: pytest.MonkeyP
     app = opened("runs", cohort="B", ticked=ticked(MISSED, NEWEST))
     assert names(app) == ["newest", "other"]
     below = "which is shown below all the same: missed. Widen it to untick it."
-    conditions = "Under their own conditions missed, newest"
+    conditions = "Load, conditions and behavior missed, newest"
     says(html_of(app), f"The filter leaves out 1 ticked run, {below}", "Compared", conditions)
     both = opened("runs", began="1d", ticked=ticked(MISSED, OTHER))
     says(html_of(both), "The filter leaves out 2 ticked runs, which are shown below all the same: other, missed.")
@@ -417,13 +417,13 @@ def test_page_without_matching_run_offers_wider_filter(listed_shows: pytest.Monk
         html_of(app),
         "No run matches the filter There are 4 runs without it: widen the filter above, or show every run .",
         "ticked run, which is shown below all the same: missed",
-        "Under their own conditions missed",
+        "Load, conditions and behavior missed",
     )
     (link,) = [part.partition('"')[0] for part in html_of(app).split('href="')[1:] if part.startswith("runs?")]
     assert "callers" not in link
     assert link.startswith("runs?ticked=")
     assert len(app.get("popover")) == 1, "no chip for no run"
-    says(html_of(opened("runs", callers="9")), no=("Tick two runs", "Under their own conditions"))
+    says(html_of(opened("runs", callers="9")), no=("Tick two runs", "Load, conditions and behavior"))
 
 
 def test_invalid_filter_and_unknown_cohorts_have_sentences(listed_shows: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import PageQuestion
-from telemetry.store.questions.timelines import MOST_LINES, WINDOW_STEPS, CohortLines
+from telemetry.store.questions.timelines import MOST_DOTS, MOST_LINES, WINDOW_STEPS, CohortLines
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 
@@ -69,6 +69,17 @@ def test_only_largest_of_many_cohorts_have_a_line(tmp_path: Path) -> None:
     names = tuple(f"<b>{number}" for number in range(9))
     answer = lines(fill_store(tmp_path / "store", turns(900, names)))
     assert (len(answer.lines), answer.left_out) == (MOST_LINES, 9 - MOST_LINES)
+
+
+@pytest.mark.parametrize(("count", "dots"), [(MOST_DOTS, MOST_DOTS), (MOST_DOTS + 1, 0)])
+def test_few_turns_are_dots_at_which_they_began(tmp_path: Path, count: int, dots: int) -> None:
+    run = turns(count)
+    answer = lines(fill_store(tmp_path / "store", run))
+    assert len(answer.dots) == dots
+    began = [turn.started_unix_ns for turn in run.turns]
+    values = [_values(run, turn.cohort, turn.started_unix_ns, turn.started_unix_ns + 1) for turn in run.turns]
+    expected = [(start, float(value)) for start, (value,) in zip(began, values, strict=True)][:dots]
+    assert [(dot.started_unix_ns, dot.value) for dot in answer.dots] == expected
 
 
 @pytest.mark.slow
