@@ -299,9 +299,9 @@ def _not_reported(turns: int) -> str:
 def _telemetry(run: RunInfo, summary: Summary) -> str:
     loss = summary.loss
     emitted = "an unknown number" if loss.emitted is None else formatting.number(loss.emitted)
-    if run.lost and loss.emitted is not None:
-        emitted = f"at least {emitted}"  # a lost process may have had more than it last stated
     text = f"{formatting.number(loss.received)} of {emitted} received"
+    if run.lost and loss.emitted is not None:
+        text += " (a lost process may have had more)"
     if loss.missing:
         text += f", {formatting.number(loss.missing)} lost"
     if (kept := run.spooled) is not None:

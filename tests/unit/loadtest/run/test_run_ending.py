@@ -1,4 +1,4 @@
-"""How Locust ended: what is no run at all, and what ends a run whose measurements stay."""
+"""The end of Locust: before a run had begun, and of a run whose measurements stay."""
 
 import sys
 from pathlib import Path
