@@ -99,6 +99,8 @@ def turns_of(of: Rollout, begins_unix_ns: int, places: range, share: float) -> l
                 utterance_id=f"u{index % 40}",
                 route=("cloud", "local")[call % 3 // 2],
                 trace_id=f"{call + 1:032x}",
+                # A process numbers its turns once: none of another run may have its number.
+                process_id="rollout-worker",
             )
         )
         if of.invalid_each and index % of.invalid_each == 7:
