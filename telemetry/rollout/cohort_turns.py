@@ -35,8 +35,8 @@ class CohortTurns:
     no value. `codes` are 32-bit whole numbers: of `outcome` positions in OUTCOMES, of `call` any, of the others
     positions in `labels`, or -1; `labels` are the same in both cohorts of a comparison. `unnamed_turns` are those that
     name no user, where users were asked for; None where calls were. `nameless_turns` are further ones, of calls whose
-    other turns name this cohort, that name none. `unbegun_turns` are of calls that were due and never began, one each:
-    they are in no column, and lack every value.
+    other turns name this cohort, that name none. `unbegun_turns` are of calls that were due and never began, or were
+    in flight in a load generator that was lost, one each: they are in no column, and lack every value.
     """
 
     cohort: str

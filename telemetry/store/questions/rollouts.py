@@ -19,7 +19,7 @@ from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide
 from telemetry.rollout.plan import RolloutHistory, RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import RolloutProgress, rollout_progress
-from telemetry.store.answers import Filter
+from telemetry.store.answers import Filter, ProcessInfo
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.burn_rates import (
     CountedTurns,
@@ -33,7 +33,8 @@ from telemetry.store.questions.burn_rates import (
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
 from telemetry.store.questions.filters import ASKED, Condition, Names, Objectives, judged
-from telemetry.store.questions.instrument import starts_by_run
+from telemetry.store.questions.instrument import processes_of_runs, starts_by_run
+from telemetry.store.questions.runs import is_at_work
 from telemetry.store.rollout_rows import RolloutRecord, kept_rollouts
 
 _MOST_SERVICES: Final = 100
@@ -144,8 +145,8 @@ def _nameless(connection: StoreConnection, where: Condition, in_cohorts: Conditi
 
 
 def _unbegun(connection: StoreConnection, where: Condition, asked: RolloutQuestion) -> dict[str | None, float]:
-    """Count by cohort the calls that were due and never began outside ramps. Which cohort a call would have met is not
-    known: those of a run count in proportion to the run's turns."""
+    """Count by cohort the calls that were due and never began outside ramps, and those in flight in a process that was
+    lost. Which cohort a call would have met is not known: those of a run count in proportion to the run's turns."""
     if asked.source != "client":
         return {}
     turns: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
@@ -155,12 +156,25 @@ def _unbegun(connection: StoreConnection, where: Condition, asked: RolloutQuesti
         where.values,
     ):
         turns[row["run_id"]][row["cohort"]] = row["turns"]
+    starts, known = starts_by_run(connection, asked.filter), processes_of_runs(connection, tuple(turns))
     unbegun: defaultdict[str | None, float] = defaultdict(float)
-    for run_id, phases in starts_by_run(connection, asked.filter).items():
-        dropped = sum(phase.counts["dropped"] for phase in phases.values() if phase.kind != RAMP)
-        for cohort, count in turns[run_id].items():
-            unbegun[cohort] += dropped * count / sum(turns[run_id].values())
+    for run_id, by_cohort in turns.items():
+        dropped = sum(of.counts["dropped"] for of in starts.get(run_id, {}).values() if of.kind != RAMP)
+        missing = dropped + _calls_lost(known[run_id], asked.filter, connection.now_unix_ns)
+        for cohort, count in by_cohort.items():
+            unbegun[cohort] += missing * count / sum(by_cohort.values())
     return unbegun
+
+
+def _calls_lost(known: Sequence[ProcessInfo], f: Filter, now_unix_ns: int) -> int:
+    """Count the calls in flight in processes that were lost within the time of a filter: of a turn that was under way
+    nothing says that there was one."""
+    since, until = f.since_unix_ns or 0, f.until_unix_ns or now_unix_ns
+    return sum(
+        process.calls_in_flight or 0
+        for process in known
+        if not process.ended and not is_at_work(process, now_unix_ns) and since <= process.last_seen_unix_ns < until
+    )
 
 
 def asked_turns(asked: RolloutQuestion) -> Condition:

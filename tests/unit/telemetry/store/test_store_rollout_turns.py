@@ -10,6 +10,7 @@ import pytest
 
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import OUTCOMES
 from telemetry.model.turns import Turn
@@ -31,7 +32,7 @@ from telemetry.store.questions.rollouts import (
 )
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import PointRow
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, run_span, synthetic_run
 from tests.rollout_cohorts import plan
 from tests.turns_near_thresholds import turns_near_thresholds
 from tests.unit.telemetry.store.opened_stores import reader_of_runs
@@ -290,6 +291,37 @@ def test_calls_that_never_began_count_for_their_runs_cohorts(tmp_path: Path) -> 
     # Of the run of both cohorts 4 came later, and of its turns 3 of a and 1 of b.
     assert (since.candidate.unbegun_turns, since.control.unbegun_turns) == (3 + 3, 1)
     assert (services.candidate.unbegun_turns, services.control.unbegun_turns) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "now_s", "since_s", "calls"),
+    [
+        (False, 40, 0, 0),  # at work
+        (True, 10_000, 0, 0),
+        (False, 10_000, 0, 12),
+        (False, 10_000, 25, 0),  # lost before the stage began
+    ],
+)
+def test_calls_in_flight_of_lost_processes_lack_values(
+    ended: bool, now_s: int, since_s: int, calls: int, tmp_path: Path
+) -> None:
+    turns = [
+        *(client_turn(at, cohort="a", process_id="w") for at in range(10)),
+        *(client_turn(at, cohort="a", process_id="still at work") for at in range(30, 40)),
+        *(client_turn(at, cohort="b", run_id="of b") for at in range(40, 50)),
+    ]
+    names = {"run_id": "run-1", "process_id": "w"}
+    points = [
+        PointRow(gauge_metric("calls_in_flight"), START_UNIX_NS + at_s * SECOND, value, names)
+        for at_s, value in ((10, 30.0), (20, 12.0))
+    ]
+    span = run_span("run-1", START_UNIX_NS + 20 * SECOND, "end" if ended else "start")
+    spans = [replace(span, attributes={**span.attributes, "voice.run.process_id": "w"})]
+    asked = RolloutQuestion("a", "b", filter=Filter(since_unix_ns=START_UNIX_NS + since_s * SECOND))
+    now_unix_ns = START_UNIX_NS + now_s * SECOND
+    with reader_of_runs(tmp_path, Run(turns, spans, points), wall_clock_ns=lambda: now_unix_ns) as reader:
+        evidence = reader.rollout_turns(asked)
+    assert (evidence.candidate.unbegun_turns, evidence.control.unbegun_turns) == (calls, 0)
 
 
 def test_failed_calls_without_cohort_count_in_their_runs(tmp_path: Path) -> None:
