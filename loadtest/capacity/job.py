@@ -34,7 +34,7 @@ from loadtest.run.calibrations import citation, process_advice, wanted_processes
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import first_turn, leave_unreachable, preflight, run
 from loadtest.run.json_file import write_json
-from loadtest.run.request import CheckedRun, RunRequest, check
+from loadtest.run.request import CheckedRun, RunRequest, check, sole_use_of
 from loadtest.run.sidecars import Sidecar, destination
 from loadtest.scenario.phases import MAX_USERS
 from loadtest.swarm.worker import new_run_id
@@ -212,6 +212,12 @@ class CapacityRequest:
 def capacity(request: CapacityRequest, console: Console) -> ExitCode:
     """Search, print, draw and write. Raises UsageError, CorpusError, EndpointUnreachable, ProcessFailedError."""
     checked = _check(request)
+    with sole_use_of(checked.request.out):
+        return _search(request, checked, console)
+
+
+def _search(request: CapacityRequest, checked: CheckedRun, console: Console) -> ExitCode:
+    """Find the capacity that a checked request is about, and leave its reports. Raises as `capacity`."""
     console.print(checked.sentence, soft_wrap=not console.is_terminal)
     if checked.left_out is not None:
         console.print(checked.left_out, soft_wrap=not console.is_terminal)

@@ -44,7 +44,7 @@ def pair(
     from loadtest.pairing.job import pair as carry_out
     from loadtest.pairing.view import paired_object, paired_view
     from loadtest.run.json_file import write_json
-    from loadtest.run.request import RunRequest, check, out_folder
+    from loadtest.run.request import RunRequest, check, out_folder, sole_use_of
 
     faults = [*unreadable, *check_decision(metric, quantile, smallest, pairs)]
     try:
@@ -56,7 +56,8 @@ def pair(
     checked = check(RunRequest(asked, ONE_CALLER, None, folder, json_file, unreadable=tuple(faults)))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
-    run = carry_out(PairRequest(checked, variants, folder / "store", metric, quantile, smallest, pairs), console)
+    with sole_use_of(folder):
+        run = carry_out(PairRequest(checked, variants, folder / "store", metric, quantile, smallest, pairs), console)
     console.print(paired_view(run))
     if json_file is not None:
         write_json(json_file, paired_object(run))

@@ -55,7 +55,7 @@ def run(
     from loadtest.run.job import reach
     from loadtest.run.job import run as carry_out
     from loadtest.run.judged_run import print_and_write
-    from loadtest.run.request import RunRequest, called_as_its_folder, check, out_folder
+    from loadtest.run.request import RunRequest, called_as_its_folder, check, out_folder, sole_use_of
 
     del target  # the settings have it
     folder = out_folder(out)
@@ -73,8 +73,9 @@ def run(
     checked = check(request).with_an_end()
     # A terminal breaks lines between words; elsewhere a line is a sentence.
     is_one_line = not console.is_terminal
-    for line in filter(None, (checked.sentence, checked.left_out, checked.expectation)):
-        console.print(line, soft_wrap=is_one_line)
-    reach(checked, console)
-    console.print(checked.kept_in, soft_wrap=is_one_line)
-    raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
+    with sole_use_of(folder):
+        for line in filter(None, (checked.sentence, checked.left_out, checked.expectation)):
+            console.print(line, soft_wrap=is_one_line)
+        reach(checked, console)
+        console.print(checked.kept_in, soft_wrap=is_one_line)
+        raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))

@@ -18,7 +18,7 @@ from loadtest.run import processes
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import run
 from loadtest.run.judged_run import print_and_write
-from loadtest.run.request import CheckedRun, RunRequest, check, check_without_corpus
+from loadtest.run.request import CheckedRun, RunRequest, check, check_without_corpus, sole_use_of
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.sections import RunLoad
 from loadtest.scenario.settings import SwarmSettings
@@ -91,6 +91,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         environment.prepare(lambda text: console.print(text, soft_wrap=True))
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     with ExitStack() as stack:
+        stack.enter_context(sole_use_of(request.out))
         parts = _start_parts(request, checked, stack)
         addresses: list[str] = []
 

@@ -1,9 +1,11 @@
 """The request for a run, checked as a whole before anything is started."""
 
+import contextlib
+import fcntl
 import math
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,6 +259,39 @@ def out_folder(out: Path | None) -> Path:
     from loadtest.swarm.worker import new_run_id
 
     return Path("runs") / new_run_id()
+
+
+@contextlib.contextmanager
+def sole_use_of(folder: Path) -> Generator[None]:
+    """Hold the folder of a run, so that no other run writes into it meanwhile. A missing folder is made, and removed
+    again if nothing is kept in it. Raises UsageError if another run holds the folder."""
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be used: {error.strerror}; name another folder with --out") from None
+    try:
+        _lock(descriptor, folder)
+        try:
+            yield
+        finally:
+            if is_new:
+                with contextlib.suppress(OSError):  # it has the files of the run
+                    folder.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"{folder} is in use by another run: name another folder with --out, or wait until that run has ended"
+        ) from None
+    except OSError:
+        pass  # a network file system that locks no folder: only the lock of the store refuses the second run, later
 
 
 def called_as_its_folder(settings: SwarmSettings, folder: Path, out: Path | None) -> SwarmSettings:

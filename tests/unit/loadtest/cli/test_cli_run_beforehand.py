@@ -10,7 +10,7 @@ from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
 from loadtest.run import forecast
-from loadtest.run.request import CheckedRun
+from loadtest.run.request import CheckedRun, sole_use_of
 
 TARGET = "ws://127.0.0.1:9/v1/realtime"
 CALLS_BEGIN = "calls begin"
@@ -78,3 +78,25 @@ def test_a_run_without_an_end_gets_calls_and_a_run_time(
 def test_a_run_with_an_end_keeps_it(carried_out: list[CheckedRun], tmp_path: Path) -> None:
     run = started(carried_out, tmp_path / "out", "--users", "2", "--run-time", "30s")
     assert (run.request.run_time_s, run.request.settings.calls) == (30, None)
+
+
+def test_folder_in_use_is_refused_before_anything_starts(
+    carried_out: list[CheckedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    asked = ["run", TARGET, "--corpus", "voiceprobe-en", "--out", str(out)]
+    with sole_use_of(out):
+        (out / "objectives.yaml").write_text("of the first run")
+        assert guarded(partial(app, asked)) == ExitCode.USAGE
+        assert [(file.name, file.read_text()) for file in out.iterdir()] == [("objectives.yaml", "of the first run")]
+    assert carried_out == [], "the target is not tried"
+    printed = capsys.readouterr()
+    remedy = "name another folder with --out, or wait until that run has ended"
+    assert (printed.out, printed.err) == ("", f"voiceprobe: {out} is in use by another run: {remedy}\n")
+    assert guarded(partial(app, asked)) == ExitCode.OK, "the first run has ended"
+    assert out.exists(), "it has the files of the first run"
+
+
+def test_no_new_folder_is_left_if_nothing_was_kept(carried_out: list[CheckedRun], tmp_path: Path) -> None:
+    started(carried_out, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
