@@ -1,11 +1,13 @@
 """The exit code as a table, and its sentence."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
+from docs_build.pages import PAGES
 from loadtest.calibration.json_object import calibration_object
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import BINDING, Citation, choose, cite, rounded_up_ms
@@ -256,6 +258,28 @@ def test_run_of_enough_turns_all_invalid_is_generator_limited() -> None:
         verdicts = judge([objective], lambda _, open_turns=open_turns: open_turns)
         summary = material.summary(counts)
         assert run_outcome_for(run=material.run_info(), summary=summary, verdicts=verdicts).code is code
+
+
+def test_documented_order_of_exit_codes_is_that_of_runs() -> None:
+    """Everything that leads to a code is added to what leads to those after it."""
+    verdicts, run, codes = [MET], dict[str, Any](), list[ExitCode]()
+    for verdict, change in (
+        (None, {}),
+        (UNDECIDED, {}),
+        (MISSED, {}),
+        (None, {"lost": (LostProcess(),)}),
+        (None, {"calls_connected": 0}),
+        (None, {"interrupted": True}),
+    ):
+        verdicts += [] if verdict is None else [verdict]
+        run |= change
+        summary = material.summary(LIMITED)
+        codes.append(run_outcome_for(run=material.run_info(**run), summary=summary, verdicts=verdicts).code)
+    order = PAGES["reference/exit-codes.md"]().partition("## Order")[2]
+    assert [str(int(code)) for code in reversed(codes)] == re.findall(r"^\d\. `(\d+)`", order, re.MULTILINE)
+    assert run_outcome_for(run=material.run_info(), summary=summary, verdicts=[SPOILED, MISSED]).code is (
+        ExitCode.OBJECTIVE_MISSED
+    )
 
 
 def _shares(*used: float | None) -> tuple[ProcessShare, ...]:
