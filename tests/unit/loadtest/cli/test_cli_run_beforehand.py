@@ -100,3 +100,14 @@ def test_folder_in_use_is_refused_before_anything_starts(
 def test_no_new_folder_is_left_if_nothing_was_kept(carried_out: list[CheckedRun], tmp_path: Path) -> None:
     started(carried_out, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [("capacity", TARGET), ("pair", TARGET, f"other={TARGET}"), ("demo",)])
+def test_other_commands_refuse_a_folder_in_use(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sole_use_of(tmp_path):
+        asked = [*command, "--corpus", "voiceprobe-en", "--out", str(tmp_path)]
+        assert guarded(partial(app, asked)) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith(f"voiceprobe: {tmp_path} is in use by another run: ")
+    assert list(tmp_path.iterdir()) == [], "nothing is started"
