@@ -14,7 +14,7 @@ from loadtest.conversation.record import build_turn
 from loadtest.engine.connection import Connection
 from loadtest.engine.engine import Engine
 from loadtest.engine.local_limits import Exhausted
-from loadtest.engine.transports import dialing, listening
+from loadtest.engine.transports import dialing
 from loadtest.engine.webrtc import media_process
 from loadtest.errors import EndpointUnreachable, InstrumentError
 from loadtest.protocols.base import CallerOptions
@@ -148,7 +148,7 @@ def test_an_endpoint_that_cannot_be_waited_for_is_not_blamed(monkeypatch: pytest
     def fail(address: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(listening, "_listener", fail)
+    monkeypatch.setattr(dialing, "_listener", fail)
     turn = turn_of(engine, "livekit-console", "tcp-listen://127.0.0.1:9")
     assert (turn.outcome, turn.invalid_reasons) == ("invalid", ("out of open files",))
 
@@ -160,7 +160,7 @@ def test_address_that_cannot_be_listened_on_is_no_endpoint_fault(
     def fail(address: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(listening, "_listener", fail)
+    monkeypatch.setattr(dialing, "_listener", fail)
     turn = turn_of(engine, "livekit-console", "tcp-listen://127.0.0.1:9")
     assert (turn.outcome, turn.failure_code, turn.invalid_reasons) == ("invalid", "cannot_listen", ("cannot listen",))
     assert os.strerror(code) in (turn.outcome_reason or "")
