@@ -98,7 +98,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         f"SELECT DISTINCT cohort FROM turns WHERE {where.sql} AND cohort IS NOT NULL ORDER BY cohort LIMIT 20",
         where.values,
     )
-    nameless, unbegun = _nameless(connection, where, in_cohorts), _unbegun(connection, where, asked)
+    nameless, unbegun = _nameless(connection, where, asked), _unbegun(connection, where, asked)
     candidate, control = (
         replace(of, nameless_turns=nameless.get(name, 0), unbegun_turns=round(unbegun.get(name, 0)))
         for name, of in by_cohort.items()
@@ -110,36 +110,38 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         tuple(row["cohort"] for row in seen),
         unit_counts(connection, asked, in_cohorts),
         _services(connection, asked),
-        _unassigned(connection, where, in_cohorts),
+        _unassigned(connection, where, in_cohorts, asked.source),
     )
 
 
-def _unassigned(connection: StoreConnection, where: Condition, in_cohorts: Condition) -> int:
-    """Count the turns without an answer of calls that name no cohort, of the runs of both cohorts."""
+def _unassigned(connection: StoreConnection, where: Condition, in_cohorts: Condition, source: semconv.Source) -> int:
+    """Count the turns without an answer of calls that never named a cohort, of the runs of both cohorts."""
     (counts,) = rows(
         connection,
         f"""
-        WITH compared AS (SELECT run_id, call_id FROM turns WHERE {in_cohorts.sql})
-        SELECT count(*) AS turns FROM turns
-        WHERE {where.sql} AND cohort IS NULL AND outcome IN {semconv.UNANSWERED}
-        AND run_id IN (SELECT run_id FROM compared) AND call_id NOT IN (SELECT call_id FROM compared)
+        WITH failed AS (SELECT call_id FROM turns
+                        WHERE {where.sql} AND cohort IS NULL AND outcome IN {semconv.UNANSWERED}
+                        AND run_id IN (SELECT run_id FROM turns WHERE {in_cohorts.sql}))
+        SELECT count(*) AS turns FROM failed
+        WHERE call_id NOT IN (SELECT call_id FROM turns WHERE source = ? AND cohort IS NOT NULL)
         """,
-        [*in_cohorts.values, *where.values],
+        [*where.values, *in_cohorts.values, source],
     )
     return counts["turns"]
 
 
-def _nameless(connection: StoreConnection, where: Condition, in_cohorts: Condition) -> dict[str, int]:
-    """Count by cohort the turns without a cohort of calls whose other turns name it."""
+def _nameless(connection: StoreConnection, where: Condition, asked: RolloutQuestion) -> dict[str, int]:
+    """Count by cohort the turns without a cohort of calls whose other turns name it, also those before a stage."""
     counts = rows(
         connection,
         f"""
-        WITH named AS (SELECT call_id, min(cohort) AS name FROM turns WHERE {in_cohorts.sql}
-                       GROUP BY call_id HAVING min(cohort) = max(cohort)),
-        others AS (SELECT call_id FROM turns WHERE {where.sql} AND cohort IS NULL)
+        WITH others AS (SELECT call_id FROM turns WHERE {where.sql} AND cohort IS NULL),
+        named AS (SELECT call_id, min(cohort) AS name FROM turns
+                  WHERE source = ? AND cohort IN (?, ?) AND call_id IN (SELECT call_id FROM others)
+                  GROUP BY call_id HAVING min(cohort) = max(cohort))
         SELECT name, count(*) AS turns FROM others JOIN named USING (call_id) GROUP BY name
         """,
-        [*in_cohorts.values, *where.values],
+        [*where.values, asked.source, asked.candidate, asked.control],
     )
     return {row["name"]: row["turns"] for row in counts}
 

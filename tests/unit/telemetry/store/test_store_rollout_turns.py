@@ -344,6 +344,24 @@ def test_failed_calls_without_cohort_count_in_their_runs(tmp_path: Path) -> None
     assert evidence_of(evidence).unassigned_turns == 2
 
 
+def test_a_call_is_its_cohorts_whenever_a_turn_names_it(tmp_path: Path) -> None:
+    def failed(index: int, call: int) -> Turn:
+        return client_turn(index, voice_to_voice_ms=None, call_id=f"call-{call}")
+
+    turns = [
+        *(client_turn(index, cohort=name) for index, name in enumerate("abcc")),
+        *(client_turn(index, cohort=name) for index, name in ((10, "a"), (11, "b"))),
+        # Those after the stage began at 5: one of a, two of b, three of c, and four of calls that never named one.
+        *(failed(20 + index, call) for index, call in enumerate([0, 1, 1, 2, 2, 3, *range(30, 34)])),
+    ]
+    stage = RolloutQuestion("a", "b", filter=Filter(since_unix_ns=START_UNIX_NS + 5 * SECOND))
+    with reader_of_runs(tmp_path, Run(turns=turns)) as reader:
+        evidence = reader.rollout_turns(stage)
+    assert (evidence.candidate.turns, evidence.control.turns) == (1, 1)
+    assert (evidence.candidate.nameless_turns, evidence.control.nameless_turns) == (1, 2)
+    assert evidence.unassigned_turns == 4
+
+
 def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     of = replace(
         plan(),
