@@ -141,18 +141,22 @@ def deliver_all(checked: CheckedRun, slo: Path, own: Sidecar, stack: ExitStack) 
     spool = checked.request.out / "spool"
     first = deliver_spool(spool, own.url)
     if _is_there(own):
-        return _spool_info(first)  # what it does not take, with a full disk, waits on
-    # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
-    keeps_text = checked.request.settings.keep_transcripts
-    child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=slo, keeps_text=keeps_text)
-    stack.enter_context(processes.ending(child))
-    second = deliver_spool(spool, successor.url)
-    _is_there(successor)
+        if first.is_complete:
+            return _spool_info(first)
+        # It was busy or just starting, for example. What it does not take now either, with a full disk, waits on.
+        receiver = own
+    else:
+        # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
+        keeps_text = checked.request.settings.keep_transcripts
+        child, receiver = start_sidecar(own.store, checked.request.out / "logs", slo=slo, keeps_text=keeps_text)
+        stack.enter_context(processes.ending(child))
+    second = deliver_spool(spool, receiver.url)
+    _is_there(receiver)
     return _spool_info(first, second)
 
 
 def _is_there(sidecar: Sidecar) -> bool:
-    """Wait until the sidecar answers; False if it is gone. One that is slow to answer is there, and holds its store.
+    """Wait until the sidecar answers; False if it is gone. One that is slow or busy is there, and holds its store.
     What it has acknowledged is committed."""
     deadline = time.monotonic() + VISIBLE_S
     while time.monotonic() < deadline:

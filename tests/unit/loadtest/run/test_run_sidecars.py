@@ -1,10 +1,12 @@
 """Waiting of a run until its store holds what the sidecar has acknowledged, and what the service reports."""
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import httpx
 import pytest
@@ -13,14 +15,14 @@ from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import sidecars
 from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import VISIBLE_S, Sidecar
-from telemetry.export.span_log import ReplayResult
+from telemetry.export.span_log import LogRecord, ReplayResult, SpanLog
 from telemetry.store.answers import ClientServiceDelta, Filter
 from telemetry.store.reader import StoreReader
 
 PLACE = Sidecar("http://127.0.0.1:4318", Path("store"))
 ANSWERS = httpx.Response(200, json={})
 SLOW, GONE = httpx.ReadTimeout("timed out"), httpx.ConnectError("Connection refused")
-STARTS_AGAIN = httpx.Response(503)
+BUSY = httpx.Response(503)  # it has as many connections as it accepts
 
 
 class Asked:
@@ -57,16 +59,22 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Ask:
     return of
 
 
+def delivered_all(out: Path, own: Sidecar = PLACE) -> SpoolInfo:
+    checked = cast(CheckedRun, SimpleNamespace(request=SimpleNamespace(out=out)))
+    with ExitStack() as stack:
+        return sidecars.deliver_all(checked, Path("objectives.yaml"), own, stack)
+
+
 @pytest.mark.parametrize(
     ("answers", "is_there", "asked"),
     [
         ([ANSWERS], True, 1),
         ([SLOW, SLOW, ANSWERS], True, 3),
-        ([STARTS_AGAIN, ANSWERS], True, 2),
+        ([BUSY, ANSWERS], True, 2),
         ([GONE], False, 1),
         ([SLOW, GONE], False, 2),
     ],
-    ids=["answers", "slow", "starts again", "gone", "killed"],
+    ids=["answers", "slow", "busy", "gone", "killed"],
 )
 def test_a_run_waits_until_its_sidecar_answers(
     asking: Ask, answers: list[httpx.Response | Exception], is_there: bool, asked: int
@@ -76,22 +84,80 @@ def test_a_run_waits_until_its_sidecar_answers(
     assert sidecar.asked == asked
 
 
-def test_spool_waits_on_if_its_sidecar_takes_nothing(asking: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second sidecar could not open the store."""
-    asking([STARTS_AGAIN])
+NOTHING_TAKEN = ReplayResult(left_requests=2, left_spans=9, left_turns=3)
 
-    def nothing_taken(spool: Path, url: str) -> ReplayResult:
+
+@pytest.mark.parametrize(
+    ("deliveries", "info"),
+    [
+        ([ReplayResult(requests=2, spans=9, turns=3)], SpoolInfo(turns=3, spans=9)),
+        (
+            [
+                ReplayResult(requests=1, spans=3, turns=1, left_requests=1, left_spans=6, left_turns=2),
+                ReplayResult(requests=1, spans=6, turns=2),
+            ],
+            SpoolInfo(turns=3, spans=9),
+        ),
+        ([NOTHING_TAKEN, NOTHING_TAKEN], SpoolInfo(waiting_turns=3, waiting_spans=9)),
+    ],
+    ids=["all at once", "refused once", "full disk"],
+)
+def test_spool_is_delivered_once_more_to_a_sidecar_that_is_there(
+    asking: Ask, monkeypatch: pytest.MonkeyPatch, deliveries: list[ReplayResult], info: SpoolInfo
+) -> None:
+    """A second sidecar could not open the store that the first one holds."""
+    sidecar = asking([ANSWERS])
+    left = iter(deliveries)
+
+    def delivered(spool: Path, url: str) -> ReplayResult:
         assert (spool, url) == (Path("run/spool"), PLACE.url)
-        return ReplayResult(left_requests=2, left_spans=9, left_turns=3)
+        return next(left)
 
-    monkeypatch.setattr(sidecars, "deliver_spool", nothing_taken)
-    with ExitStack() as stack:
-        checked = cast(CheckedRun, SimpleNamespace(request=SimpleNamespace(out=Path("run"))))
-        info = sidecars.deliver_all(checked, Path("objectives.yaml"), PLACE, stack)
-    assert info == SpoolInfo(turns=0, spans=0, waiting_turns=3, waiting_spans=9)
+    monkeypatch.setattr(sidecars, "deliver_spool", delivered)
+    assert delivered_all(Path("run")) == info
+    assert not list(left)
+    assert sidecar.asked == len(deliveries), "what it has acknowledged is committed once it answers"
 
 
-@pytest.mark.parametrize("answer", [SLOW, STARTS_AGAIN])
+class BusyAtFirst(BaseHTTPRequestHandler):
+    """A sidecar that is there and answers 503 to the first request with telemetry; it takes every other."""
+
+    posted: ClassVar[list[bytes]]
+
+    def do_GET(self) -> None:
+        self._answer(200)
+
+    def do_POST(self) -> None:
+        self.posted.append(self.rfile.read(int(self.headers["content-length"])))
+        self._answer(503 if len(self.posted) == 1 else 200)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Write nothing to the terminal."""
+
+
+def test_spool_that_was_refused_once_reaches_the_sidecar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(BusyAtFirst, "posted", [], raising=False)
+    log = SpanLog(tmp_path / "spool", "caller", b"")
+    assert log.append(LogRecord("metrics", 5, 0, b"abc"))
+    log.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), BusyAtFirst) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            info = delivered_all(tmp_path, Sidecar(f"http://127.0.0.1:{server.server_port}", tmp_path / "store"))
+        finally:
+            server.shutdown()
+    assert len(BusyAtFirst.posted) == 2
+    assert BusyAtFirst.posted[0] == BusyAtFirst.posted[1]
+    assert info == SpoolInfo()
+    assert not list((tmp_path / "spool").glob("*.wal"))
+
+
+@pytest.mark.parametrize("answer", [SLOW, BUSY])
 def test_a_sidecar_that_never_answers_ends_the_wait(asking: Ask, answer: httpx.Response | Exception) -> None:
     sidecar = asking([answer], answer_s=5.0)
     assert sidecars._is_there(PLACE)
