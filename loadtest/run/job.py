@@ -4,6 +4,7 @@ The run's own sidecar is started where none is named. Locust is a process of its
 store, as the dashboard's figures are.
 """
 
+import os
 import re
 import signal
 import time
@@ -52,6 +53,7 @@ from loadtest.swarm.planner import CallPlanner
 from loadtest.swarm.worker import new_run_id
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
+from telemetry.model.foreign_text import one_line
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter
 from telemetry.store.private_files import make_folder
@@ -274,7 +276,7 @@ def run(
                 asked=declaration(settings, checked.corpus, checked.utterances, request.asked),
                 ending=RunEnding(
                     interrupted=interrupted,
-                    killed_by=killed_by,
+                    killed_by=killed_by and settings.redactor.text(killed_by),
                     workers_missing=swarm.ended() == ExitCode.GENERATOR_LIMITED,
                     spooled=spooled,
                     dashboard_url=dashboard_url,
@@ -295,8 +297,9 @@ def _settle(reader: StoreReader, run_id: str, reported_to: Sidecar | None, conso
 
 def _check_beginning(swarm: processes.Child, killed_by: str | None) -> None:
     """Raise ProcessFailedError for a swarm that made no call because it failed or was killed."""
-    if killed_by or swarm.ended() == 1:
-        how = f"was ended by {killed_by}" if killed_by else "failed"
+    code = swarm.ended()
+    if killed_by or code == 1:
+        how = "failed" if code is None or code > 0 else f"was ended by {killed_by}"
         why = f": {words}" if (words := swarm.last_words()) else ""
         raise processes.ProcessFailedError(f"Locust {how} before the first call{why} (log: {swarm.log})")
 
@@ -306,15 +309,21 @@ def check_ending(swarm: processes.Child, *, interrupted: bool, has_begun: bool) 
     such as a log that it could not write to a full disk. What was measured until then stays. Raises for what cannot be
     called a run."""
     code = swarm.ended()
-    if code == ExitCode.USAGE and not has_begun:
+    # Locust ends with the code of a refusal for a fault inside, too, such as a disk that is full before the run begins.
+    if code == ExitCode.USAGE and not has_begun and swarm.says_refusal():
         raise UsageError(swarm.last_words())
     if interrupted or code in (0, 1, ExitCode.GENERATOR_LIMITED, None):
         return None
     if code < 0:
         return signal.Signals(-code).name
+    why = f": {words}" if (words := swarm.last_words()) else ""
     if has_begun:
-        return f"a fault of its own (exit code {code})"
-    raise processes.ProcessFailedError(f"Locust ended with code {code}: {swarm.last_words()} (log: {swarm.log})")
+        # Reports name no place of this machine: paths begin at the folder of the run.
+        folder = swarm.log.parents[1]
+        for place in {folder.resolve(), folder.absolute()}:
+            why = why.replace(f"{place}{os.sep}", "")
+        return f"a fault of its own (exit code {code}{one_line(why)}; log: {swarm.log.relative_to(folder).as_posix()})"
+    raise processes.ProcessFailedError(f"Locust ended with code {code}{why} (log: {swarm.log})")
 
 
 def settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:

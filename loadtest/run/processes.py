@@ -33,6 +33,7 @@ BYSTANDER_NICENESS: Final = 5
 # Below the ports of outgoing connections (32768 and up on Linux, 49152 and up elsewhere).
 _FREE_PORTS: Final = range(20_000, 32_000)
 _OURS: Final = "voiceprobe: "
+_REFUSAL: Final = re.compile(rf"^({_OURS}|\S+: error: )", re.MULTILINE)
 _LAST_LINES: Final = 3
 # The last line of a traceback.
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b.*")
@@ -155,11 +156,17 @@ class Child:
 
     def last_words(self) -> str:
         """The reason that its log gives for its end, for an error sentence; see `reason_in`."""
+        return reason_in(self._written())
+
+    def says_refusal(self) -> bool:
+        """Return whether its log has a sentence of ours, or of its parser of flags, as a refusal to start has."""
+        return _REFUSAL.search(self._written()) is not None
+
+    def _written(self) -> str:
         try:
-            written = self.log.read_bytes()[self.log_begin :]
+            return self.log.read_bytes()[self.log_begin :].decode(errors="replace")
         except OSError:
             return ""
-        return reason_in(written.decode(errors="replace"))
 
 
 def reason_in(text: str) -> str:
