@@ -257,11 +257,12 @@ def too_many_unassigned(of_turns: int, candidate: CohortTurns, limits: Completen
     """The sentence on calls that failed before anything named their cohort, if they are too many: a candidate that
     refuses calls, or breaks down in them, may report none of them."""
     sentence, share = unassigned(of_turns, candidate)
-    if share <= limits.invalid_turns:
+    limit = limits.unassigned_turns
+    if share <= limit:
         return []
-    allowed = _allowed(limits.invalid_turns, is_planned=True)
     return [
-        f"{sentence} ({percent(share, limits.invalid_turns)} of its turns), {allowed}: let every call name its cohort"
+        f"{sentence} ({percent(share, limit)} of its turns), {_allowed(limit, is_planned=True)}: let every call name "
+        "its cohort, or, if calls fail alike in all cohorts, allow more with completeness.unassigned_turns"
     ]
 
 

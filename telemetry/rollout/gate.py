@@ -296,7 +296,8 @@ class _Judged:
         both, allowed = (self.evidence.candidate, self.evidence.control), self.plan.completeness.invalid_turns
         notes += [f"{nameless(cohort)}, and count nowhere" for cohort in both if 0 < cohort.nameless_share <= allowed]
         failed, share = unassigned(self.evidence.unassigned_turns, self.evidence.candidate)
-        notes += [f"{failed}; they count nowhere"] if 0 < share <= allowed else []
+        is_allowed = 0 < share <= self.plan.completeness.unassigned_turns
+        notes += [f"{failed}; they count nowhere"] if is_allowed else []
         return (*notes, *self.not_applied)
 
     def _unnamed(self) -> str:

@@ -167,13 +167,15 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Completeness:
     """The limits within which anything but holding is allowed: the most telemetry lost and the most invalid turns,
-    as shares, below which probability the cohorts' sizes do not fit the plan, and the largest share of units (calls or
-    users) that met both cohorts."""
+    as shares, below which probability the cohorts' sizes do not fit the plan, the largest share of units (calls or
+    users) that met both cohorts, and the most turns without an answer of calls that name no cohort, as a share of the
+    candidate's turns if all of them are its own."""
 
     telemetry_loss: float = 0.0
     invalid_turns: float = 0.01
     sample_ratio_p: float = 0.0005
     contaminated_units: float = 0.01
+    unassigned_turns: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +233,9 @@ class RolloutPlan:
         for name in ("services", "left_out"):
             if not content[name]:
                 del content[name]
-        if self.completeness.contaminated_units == Completeness().contaminated_units:
-            del content["completeness"]["contaminated_units"]
+        for name in ("contaminated_units", "unassigned_turns"):
+            if content["completeness"][name] == getattr(Completeness(), name):
+                del content["completeness"][name]
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
     @property

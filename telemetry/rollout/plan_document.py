@@ -238,6 +238,7 @@ class _CompletenessTable(_TomlTable):
         default=0.0005, gt=0, le=0.05, description="a probability above 0 and at most 0.05 is expected"
     )
     contaminated_units: float = Field(default=0.01, ge=0, lt=1, description="a share from 0 to below 1 is expected")
+    unassigned_turns: float = Field(default=0.01, ge=0, lt=1, description="a share from 0 to below 1 is expected")
 
 
 class _ApplyTable(_TomlTable):
@@ -336,6 +337,7 @@ class _PlanTable(_TomlTable):
                 float(limits.invalid_turns),
                 float(limits.sample_ratio_p),
                 float(limits.contaminated_units),
+                float(limits.unassigned_turns),
             ),
             is_paired=self.paired,
             source=self.source,

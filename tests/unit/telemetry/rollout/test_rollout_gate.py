@@ -17,6 +17,7 @@ from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_h
 from telemetry.rollout.plan import (
     Check,
     CheckKind,
+    Completeness,
     Look,
     RolloutHistory,
     RolloutPlan,
@@ -268,8 +269,16 @@ def test_failed_calls_without_cohort_could_be_the_candidates() -> None:
     assert (many.verdict, len(many.reasons)) == ("hold", 1)
     assert many.reasons[0] == (
         "41 turns of calls that name no cohort got no answer, and could all be of streaming (1.01 % of its turns), "
-        "and the plan allows 1 %: let every call name its cohort"
+        "and the plan allows 1 %: let every call name its cohort, or, if calls fail alike in all cohorts, allow more "
+        "with completeness.unassigned_turns"
     )
+    # Its own limit, and no other one: 41 of 4,041 are less than 1.1 %, and 45 of 4,045 more.
+    limited = replace(plan(), completeness=Completeness(unassigned_turns=0.011))
+    allowed, too_many = (look(limited, evidence(unassigned_turns=turns)) for turns in (41, 45))
+    assert (allowed.verdict, too_many.verdict) == ("promote", "hold")
+    assert allowed.notes[-1].startswith("41 turns of calls that name no cohort got no answer")
+    others = replace(plan(), completeness=Completeness(invalid_turns=0.5))
+    assert look(others, evidence(unassigned_turns=41)).verdict == "hold"
 
 
 def test_turns_that_time_out_later_are_no_promotion_before() -> None:

@@ -527,12 +527,13 @@ def test_a_check_goes_by_the_log_of_the_store_where_there_is_one(rollouts: Rollo
 
 def test_settings_absent_from_plan_do_not_change_fingerprint() -> None:
     plain = parse_plan(plan_text(), "x")
-    assert (
-        plain.fingerprint == parse_plan(plan_text(limits="[completeness]\ncontaminated_units = 0.01"), "x").fingerprint
-    )
-    others = {"more": 'services = ["desk"]'}, {"limits": "[completeness]\ncontaminated_units = 0.02"}
+    limits = ("contaminated_units", "unassigned_turns")
+    for name in limits:
+        stated = parse_plan(plan_text(limits=f"[completeness]\n{name} = 0.01"), "x")
+        assert plain.fingerprint == stated.fingerprint
+    others = {"more": 'services = ["desk"]'}, *({"limits": f"[completeness]\n{name} = 0.02"} for name in limits)
     prints = {parse_plan(plan_text(**other), "x").fingerprint for other in others}
-    assert len({plain.fingerprint, *prints}) == 3
+    assert len({plain.fingerprint, *prints}) == 4
     assert replace(plain, services=()).fingerprint == plain.fingerprint
 
 
