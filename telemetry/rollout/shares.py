@@ -21,8 +21,8 @@ of the share beyond the control's p99. Every answer is an `Excess`: a difference
   excess share) as beyond for `within` and as not beyond for `worse`, of the control's the other way around.
 - **The same audio** (`pairs`): what an utterance does to both cohorts cancels. The variance is clustered by utterance
   over both cohorts at once, and by call (two ways: Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011), and is
-  at least that of so many turns that differ in one direction. If the turns beyond are of few utterances, it is the
-  unpaired one.
+  at least that of so many turns that differ in one direction. If the turns beyond, or those not beyond where
+  most are, are of few utterances, it is the unpaired one.
 """
 
 import math
@@ -304,9 +304,10 @@ def _excess(
 
 
 def _is_of_many_utterances(beyond: tuple[Bools, Bools], samples: tuple[CheckSample, CheckSample]) -> bool:
-    """Return whether the turns beyond are of enough utterances: if one slow clip is most of them, its turns in both
-    cohorts say too little about the variance by utterance."""
-    pairs = [sample.pairs[mask] for sample, mask in zip(samples, beyond, strict=True) if sample.pairs is not None]
+    """Return whether the turns beyond are of enough utterances, of a cohort most of whose turns are beyond, the others:
+    if one clip is most of them, its turns in both cohorts say too little about the variance by utterance."""
+    rarer = [mask if mask.mean() <= 0.5 else ~mask for mask in beyond]
+    pairs = [sample.pairs[mask] for sample, mask in zip(samples, rarer, strict=True) if sample.pairs is not None]
     together = np.concatenate(pairs)
     return together.size > 0 and effective_clusters(together) >= FEWEST_INDEPENDENT
 

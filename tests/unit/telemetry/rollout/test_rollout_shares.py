@@ -268,9 +268,11 @@ def test_a_quantile_of_too_few_turns_is_no_threshold() -> None:
         compare_tail(sample(500, 1), sample(299, 2), 0.01)
 
 
+@pytest.mark.parametrize("fraction", [0.95, 0.05])
 @pytest.mark.parametrize(("clips", "is_narrower"), [(20, False), (200, True)])
-def test_one_slow_clip_narrows_no_bounds(clips: int, is_narrower: bool) -> None:
-    """A candidate at the margin was promoted in 11 % of 150 rollouts over 20 clips, as its slowest clip decides."""
+def test_one_clip_at_the_end_narrows_no_bounds(clips: int, is_narrower: bool, fraction: float) -> None:
+    """A candidate at the margin was promoted in 11 % of 150 rollouts over 20 clips, as its slowest clip decides. If
+    all other clips are beyond, the quickest one does."""
     rng = np.random.default_rng(3)
 
     def heard() -> CheckSample:
@@ -279,7 +281,25 @@ def test_one_slow_clip_narrows_no_bounds(clips: int, is_narrower: bool) -> None:
 
     paired = heard(), heard()
     candidate, control = (CheckSample(one.values, one.clusters) for one in paired)
-    together, apart_from = compare_quantile(*paired, 0.95, 0.0), compare_quantile(candidate, control, 0.95, 0.0)
+    together, apart_from = compare_quantile(*paired, fraction, 0.0), compare_quantile(candidate, control, fraction, 0.0)
     narrowed = together.above_margin.standard_error < apart_from.above_margin.standard_error
     assert narrowed == is_narrower
     assert is_narrower or together.above_margin == apart_from.above_margin
+
+
+def test_each_cohorts_rarer_turns_have_to_be_of_many_clips() -> None:
+    """One clip of 20 is the control's only bad one and the candidate's only good one."""
+    pairs = np.tile(np.arange(20), 100)
+    bad = pairs == 19
+
+    def of(is_paired: bool) -> tuple[CheckSample, CheckSample]:
+        candidate, control = (
+            CheckSample(values.astype(float), np.arange(2000) // 5, None, pairs if is_paired else None)
+            for values in (~bad, bad)
+        )
+        return candidate, control
+
+    together, apart_from = compare_shares(*of(True), 0.01), compare_shares(*of(False), 0.01)
+    assert (together.candidate, together.control) == (0.95, 0.05)
+    assert together.above_control == apart_from.above_control
+    assert together.above_margin == apart_from.above_margin
