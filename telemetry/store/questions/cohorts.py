@@ -37,7 +37,7 @@ from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
 from telemetry.store.questions.instrument import lost_share
 from telemetry.store.questions.pages import NEWEST, HeadedAnswer, ViewQuestion, open_view
-from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, question_of, unit_counts
+from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, question_of, unbegun_turns, unit_counts
 from telemetry.store.rollout_rows import RolloutRecord, kept_rollouts
 
 # To read and sort more takes longer than a page may.
@@ -277,10 +277,14 @@ def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read:
         for row in counted
     }
     turns = drawn(where, sum(row["turns"] for row in counted), most_read, caller)
-    labels = asked.labels(connection, where)
+    labels, unbegun = asked.labels(connection, where), unbegun_turns(connection, asked)
     candidate, control = (
-        columns_of_turns(
-            connection, turns.where, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
+        replace(
+            columns_of_turns(
+                connection, turns.where, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
+            ),
+            # Of all turns, while those that were read may be a sample.
+            unbegun_turns=round(unbegun[name] / turns.one_in),
         )
         for name in (asked.candidate, asked.control)
     )

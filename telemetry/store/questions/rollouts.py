@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -98,9 +98,9 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         f"SELECT DISTINCT cohort FROM turns WHERE {where.sql} AND cohort IS NOT NULL ORDER BY cohort LIMIT 20",
         where.values,
     )
-    nameless, unbegun = _nameless(connection, where, asked), _unbegun(connection, where, asked)
+    nameless, unbegun = _nameless(connection, where, asked), unbegun_turns(connection, asked)
     candidate, control = (
-        replace(of, nameless_turns=nameless.get(name, 0), unbegun_turns=round(unbegun.get(name, 0)))
+        replace(of, nameless_turns=nameless.get(name, 0), unbegun_turns=round(unbegun[name]))
         for name, of in by_cohort.items()
     )
     return RolloutTurns(
@@ -146,11 +146,13 @@ def _nameless(connection: StoreConnection, where: Condition, asked: RolloutQuest
     return {row["name"]: row["turns"] for row in counts}
 
 
-def _unbegun(connection: StoreConnection, where: Condition, asked: RolloutQuestion) -> dict[str | None, float]:
+def unbegun_turns(connection: StoreConnection, asked: RolloutQuestion) -> Mapping[str | None, float]:
     """Count by cohort the calls that were due and never began outside ramps, and those in flight in a process that was
     lost. Which cohort a call would have met is not known: those of a run count in proportion to the run's turns."""
+    unbegun: defaultdict[str | None, float] = defaultdict(float)
     if asked.source != "client":
-        return {}
+        return unbegun
+    where = asked_turns(asked)
     turns: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
     for row in rows(
         connection,
@@ -159,7 +161,6 @@ def _unbegun(connection: StoreConnection, where: Condition, asked: RolloutQuesti
     ):
         turns[row["run_id"]][row["cohort"]] = row["turns"]
     starts, known = starts_by_run(connection, asked.filter), processes_of_runs(connection, tuple(turns))
-    unbegun: defaultdict[str | None, float] = defaultdict(float)
     for run_id, by_cohort in turns.items():
         dropped = sum(of.counts["dropped"] for of in starts.get(run_id, {}).values() if of.kind != RAMP)
         missing = dropped + _calls_lost(known[run_id], asked.filter, connection.now_unix_ns)
