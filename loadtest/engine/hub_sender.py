@@ -7,6 +7,7 @@ schedule stays the same; a stream that fell behind catches up one frame a tick, 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, cycle, islice
+from operator import attrgetter
 from typing import Final
 
 from loadtest.conversation.prepared_clip import PreparedClip
@@ -14,6 +15,7 @@ from loadtest.engine.pacer import KEPT_FRAMES, PHASE_NS, OfferedFrame, Phases
 from loadtest.engine.transports.base import Transport
 
 NEVER: Final = 2**62
+_NO_SPEECH: Final = (-1, -1)
 # A call takes the lateness of its frames at least every so many frames.
 _REPORT_FRAMES: Final = KEPT_FRAMES // 4
 # A tick takes as long as sending two frames: while no more streams than this are due together, they are due at every
@@ -28,9 +30,7 @@ class HubStream:
     __slots__ = (
         "_background",
         "_blocked_worst_ns",
-        "_clip",
         "_clip_end",
-        "_clip_first",
         "_counted_from",
         "_deadline_perf_ns",
         "_end",
@@ -39,6 +39,7 @@ class HubStream:
         "_lateness_ns",
         "_news_at",
         "_sender",
+        "_speech",
         "_start",
         "_transport",
         "_waiting",
@@ -58,8 +59,8 @@ class HubStream:
         self._sender, self._transport = sender, transport
         self._background: Iterator[bytes] = iter(())
         self._frames = self._background  # those that are sent next
-        self._clip: PreparedClip | None = None
-        self._clip_first = self._clip_end = 0  # the numbers of its first frame and of the one after its last
+        self._clip_end = 0  # the number of the frame after an utterance's last one
+        self._speech = _NO_SPEECH  # the numbers of its frames with the first and the last sample of speech
         self._news_at = _REPORT_FRAMES - 1  # the number of the next frame of which the call has to hear
         self._frame_ns = 0
         self._deadline_perf_ns = NEVER
@@ -82,12 +83,13 @@ class HubStream:
 
     def say(self, clip: PreparedClip, after: int) -> int:
         """Begin an utterance after so many more frames of the background; return its number among the call's frames."""
-        self._clip, self._clip_first = clip, self.sent + after
-        self._clip_end = self._clip_first + len(clip.frames)
+        first = self.sent + after
+        self._clip_end = first + len(clip.frames)
+        self._speech = first + clip.speech_start_frame, first + clip.speech_end_frame
         self._frames = chain(islice(self._background, after), clip.frames, self._background)
         self._start = self._end = None
         self._expect_news()
-        return self._clip_first
+        return first
 
     def overdue(self, now_perf_ns: int) -> int:
         """Return how many frames were due before now and have not been offered."""
@@ -96,7 +98,7 @@ class HubStream:
 
     def mute(self) -> int:
         """Return to the background; return how many frames have been sent."""
-        self._clip, self._clip_end, self._frames = None, self.sent, self._background
+        self._speech, self._clip_end, self._frames = _NO_SPEECH, self.sent, self._background
         return self.sent
 
     def stop(self) -> None:
@@ -130,20 +132,13 @@ class HubStream:
             news.append(self)
         return late_ns
 
-    def _speech_numbers(self) -> tuple[int, int]:
-        """Return the numbers of the frames with the first and the last sample of speech; -1 without an utterance."""
-        clip = self._clip
-        if clip is None:
-            return -1, -1
-        return self._clip_first + clip.speech_start_frame, self._clip_first + clip.speech_end_frame
-
     def _expect_news(self) -> None:
         """Find the next frame of which the call has to hear: one of speech, or one long before lateness is lost."""
         report_at = self.sent + _REPORT_FRAMES - 1
-        self._news_at = min([report_at, *(at for at in self._speech_numbers() if at >= self.sent)])
+        self._news_at = min([report_at, *(at for at in self._speech if at >= self.sent)])
 
     def _note_news(self, number: int, due_perf_ns: int, offered_perf_ns: int, gone_perf_ns: int) -> None:
-        start, end = self._speech_numbers()
+        start, end = self._speech
         if number in (start, end):
             unsent_bytes = self._transport.unsent_bytes() if number == end else None
             sent = OfferedFrame(
@@ -215,10 +210,6 @@ class _Row:
         self.streams: list[HubStream] = []
 
 
-def _due(row: _Row) -> int:
-    return row.due_perf_ns
-
-
 class HubSender:
     """The streams that the hub sends, by the moment at which their next frame is due."""
 
@@ -273,7 +264,7 @@ class HubSender:
         lateness_ns: list[int] = []
         self._is_behind, perf_ns = False, self._perf_ns
         reached = [row for row in self._rows.values() if row.due_perf_ns <= now_perf_ns]
-        for row in sorted(reached, key=_due):
+        for row in sorted(reached, key=attrgetter("due_perf_ns")):
             due_perf_ns = row.due_perf_ns
             row.due_perf_ns += row.frame_ns
             self._is_behind = self._is_behind or row.due_perf_ns <= now_perf_ns
