@@ -30,6 +30,7 @@ from corpora.manifest.containers import (
     nist_fields,
 )
 from corpora.manifest.errors import CorpusError
+from corpora.manifest.validation import numbered
 from corpora.sources.importing.items import RawFormat
 
 MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 384_000
@@ -131,8 +132,7 @@ def _concatenated(streams: Sequence[Stream], label: str, start_s: float) -> Stre
     for count, other in enumerate(streams[1:], start=2):
         if (other.rate_hz, other.channels) != (first.rate_hz, first.channels):
             first_format, other_format = (
-                f"{stream.rate_hz} Hz and {stream.channels} channel{'' if stream.channels == 1 else 's'}"
-                for stream in (first, other)
+                f"{stream.rate_hz} Hz and {numbered(stream.channels, 'channel')}" for stream in (first, other)
             )
             raise CorpusError(
                 f"{label}: contains {len(streams)} recordings, of which the first has {first_format} and "
