@@ -241,7 +241,8 @@ def telemetry_lost(connection: StoreConnection, where: Condition, f: Filter) -> 
             *(semconv.METRIC_TURNS_EMITTED, *where.values),
         ],
     )
-    return counts["missing"] / (counts["arrived"] + counts["missing"]) if counts["processes"] else None
+    loss = TelemetryLoss(counts["processes"], None, counts["arrived"], counts["missing"])
+    return lost_share(loss) if loss.processes else None
 
 
 def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedRun | None:
